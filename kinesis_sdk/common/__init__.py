@@ -1,4 +1,4 @@
-"""Ground floor, shared by producer, consumer and Spark. Imports nothing above it.
+"""Code shared by producer, consumer and Spark. Imports none of these.
 
 Names are imported on first use, so that a program that needs one module (a Lambda function, for example) does not pay for all.
 """

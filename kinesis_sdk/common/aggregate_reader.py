@@ -20,10 +20,10 @@ Layout (aggregation-format.md of awslabs/amazon-kinesis-producer)::
       optional string value                   = 2;
     }
 
-`kinesis_sdk.common.aggregate_writer` writes it byte for byte as the KPL does: all of field 1, then 2, then 3; tables in
-the order of first use, without repetitions; index 0 is written; an explicit hash key is in the table only if the user
-gave one; a single user record is not wrapped. The Kinesis record of an aggregate has the partition key ``a`` and the hash
-of its first user record as explicit hash key.
+`kinesis_sdk.common.aggregate_writer` writes aggregates byte for byte as the KPL does: all of field 1, then 2, then 3;
+tables in the order of first use, without repetitions; index 0 is written; an explicit hash key is in the table only if
+the user gave one; a single user record is not wrapped. The Kinesis record of an aggregate has the partition key ``a``
+and the hash of its first user record as explicit hash key.
 
 Reading uses protobuf, with descriptors in a private pool, so a generated ``messages.proto`` of another package in the same
 process cannot clash with them. Both string tables are read as bytes and decoded here, so one invalid key cannot make the
@@ -98,7 +98,7 @@ _VALUE_AT = len(_TAG_STARTS[_TAG_KEY]) + 1
 """Offset of the value in such a tag if its length takes one byte."""
 
 _SMALL = 400
-"""Bytes of a user record below which protobuf serializes it faster than it checks each of its fields."""
+"""Bytes of a user record below which protobuf takes less time to serialize the record than to check each field."""
 
 _FEW = 10_000
 """Maximum number of user records of an aggregate that is checked by serializing it. If required fields are missing,
@@ -161,7 +161,7 @@ class _Protobuf(NamedTuple):
         encode_error: Raised if a required field is missing.
         rows: The format as it is defined, with a message per user record.
         placed_rows: The same with a required explicit hash key.
-        compiled: Whether protobuf runs in C. Its Python implementation takes quadratic time to merge messages.
+        compiled: Whether protobuf runs in C. Protobuf's Python implementation takes quadratic time to merge messages.
         columns: Declares ``records`` as one message with repeated fields. Protobuf merges all occurrences of a message, so each
             field's values of all user records end up in one list, without an object for each record. The link between values
             and records is lost; see `_columns`.
@@ -394,13 +394,13 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 
     Returns:
         None if the data is not an intact aggregate (no magic, a digest that does not match, a message that does
-        not parse or lacks required fields). The record is then delivered as it is, as in the KCL. A user record
+        not parse or lacks required fields). The record is then delivered unopened, as in the KCL. A user record
         whose key index is beyond the table has ``partition_key`` None; no user record is left out.
 
         The KCL reads two kinds of aggregates differently; no known producer writes either. If an index is beyond
-        its table, the KCL drops that user record and all later ones of the aggregate (and it takes an index modulo
-        2^32, so that 2^32 reads entry 0). If a tag (field 4) does not parse or has no key, it delivers the whole
-        Kinesis record as it is. Here, such a tag is ignored.
+        its table, the KCL drops that user record and all later user records of the aggregate (and it takes an index
+        modulo 2^32, so that 2^32 reads entry 0). If a tag (field 4) does not parse or has no key, the KCL delivers the
+        whole Kinesis record unopened. Here, such a tag is ignored.
 
     Raises:
         CodecUnavailableError: As `open_aggregate`.
@@ -416,10 +416,10 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 def open_aggregate(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
     """Return the result of `decode` as columns, at two thirds of the cost if the caller needs columns anyway.
 
-    This is the one place that tells an aggregate from other data and opens a sealed one; every reader calls it.
+    Only this function tells aggregates from other data and opens sealed ones; every reader calls it.
 
     Raises:
-        CodecUnavailableError: If its body is sealed with a codec that is not there.
+        CodecUnavailableError: If the body is sealed with a codec that is not there.
     """
     if len(blob) <= OVERHEAD or blob[: len(MAGIC)] != MAGIC:
         return None
@@ -522,7 +522,7 @@ def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[st
 
 
 def count_user_records(record: KinesisRecord) -> int:
-    """Return the number of user records in a ``record`` of Kinesis; the number that it declares if its codec is not there."""
+    """Return the number of user records in a ``record`` of Kinesis; if its codec is not there, the number that it declares."""
     try:
         return len(deaggregate([record]))
     except CodecUnavailableError as error:

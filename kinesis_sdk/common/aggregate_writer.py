@@ -4,9 +4,9 @@
 protobuf messages: this costs half as much, and the exact size is known after every append.
 
 A *tagged* aggregate has the table of runs of an idempotent producer (`kinesis_sdk.common.once.runs`) as a tag of its first user
-record. Its size is reserved while records are appended; its content is known only when the aggregate is sent.
+record. The tag's size is reserved while records are appended; the content is known only when the aggregate is sent.
 
-Headers (`kinesis_sdk.common.headers`) are tags, too. They come before the payload of their user record; parsers accept any order.
+Headers (`kinesis_sdk.common.headers`) are tags, too. Header tags come before the payload of their user record; parsers accept any order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _table_entry(tag: bytes, text: str) -> bytes:
 
 
 _KEY_HEADS: Final = [bytes([0x0A, length]) for length in range(0x80)]
-"""Tag and length before a partition key in its table, by that length."""
+"""Tag and length that precede a partition key in its table, by the length of the key."""
 
 
 def _key_entry(partition_key: str) -> bytes:
@@ -134,17 +134,18 @@ class Aggregate:
         self._most_parts = 2 * max_count - 2
         # Whether a single user record is wrapped: for the table of runs, or for its headers.
         self._wraps = runs is not None
-        # The last headers, and the length of `_parts` after their record. So the fast paths need not reset them.
+        # The last headers, and the length of `_parts` after their record, so that the fast paths need not reset the
+        # headers.
         self._headers = b""
         self._headers_end = -1
-        # Made with the second record, unless the first one is unusual: many aggregates have one, and the garbage collector visits each
-        # collection of each record that waits.
+        # Made with the second record, unless the first one is unusual: many aggregates have only one record, and the
+        # garbage collector visits each collection of each waiting record.
         self._keys: dict[str, int] = _NO_KEYS
         # Keys that `append_known` accepts: their hash is known to lie between `lowest` and `highest`, and their index
-        # fits the prefix cache. These are all of `_keys`, or none once one of the conditions fails.
+        # fits the prefix cache. These are all of `_keys`, or none once a condition fails.
         self._placed_keys = self._keys
         self._key_table: list[bytes] = _NO_PARTS
-        # Few aggregates have explicit hash keys: their collections are made with the first one.
+        # Few aggregates have explicit hash keys: these collections are made with the first explicit hash key.
         self._hash_keys: dict[str, int] = _NO_KEYS
         self._hash_table: list[bytes] = _NO_PARTS
         # For each user record its prefix, then its payload.
@@ -241,7 +242,7 @@ class Aggregate:
             data: Payload.
             hash_key: Effective hash key (16 bytes): the explicit one, else the partition key's.
             identity: Its identity, if it has one already. `append_known` and `append_new` then accept nothing more, because they
-                continue a run of records without one.
+                continue a run of records without an identity.
             headers: Result of `encode_headers`; empty without headers.
 
         Returns:
@@ -395,7 +396,7 @@ class Aggregate:
 
     @property
     def explicit_hash_key(self) -> str:
-        """Explicit hash key of the Kinesis record. As in the KPL, it is sent even for a single user record."""
+        """Explicit hash key of the Kinesis record. As in the KPL, this key is sent even for a single user record."""
         return hash_key_to_decimal(self._first_hash)
 
     @property
@@ -460,14 +461,14 @@ class Aggregate:
 
 
 class SealedAggregate:
-    """An aggregate whose body was sealed: an aggregate of one record, which stands for all of them.
+    """An aggregate whose body was sealed: an aggregate of one record, which contains all user records.
 
-    Its table of runs is outside the sealed body, because it differs in each attempt to send it.
+    The table of runs is outside the sealed body, because it differs in each attempt to send the aggregate.
 
     Args:
         head: Encoded tables, with the keys of the first user record.
         record: Encoded record without the table of runs.
-        runs: The runs of the user records; None without a tag. Its tag is read when the aggregate is encoded.
+        runs: The runs of the user records; None without a tag. The tag of the runs is read when the aggregate is encoded.
 
     Attributes:
         size: Exact length in bytes of the result of `encode`.

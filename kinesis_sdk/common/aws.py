@@ -192,7 +192,7 @@ or its clock is being set. The next attempt has a new signature."""
 
 
 # For errors without an HTTP status (entries of PutRecords, events of a subscription). There, unknown codes are retried;
-# these would only fail again.
+# requests with these codes would only fail again.
 _PERMANENT = frozenset(
     {
         "AccessDenied",
@@ -288,8 +288,8 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
         details = response.get("Error", {})
         metadata = response.get("ResponseMetadata", {})
         if metadata.get("HTTPStatusCode") == 400 and details.get("Code") == "400":
-            # With this code, botocore reports a response without an error document. The services always send one, so
-            # the response was truncated.
+            # With this code, botocore reports a response without an error document. The services always send an error
+            # document, so the response was truncated.
             return TransientAwsError("truncated error response", **{**context, "status": 400})
         translated = service_error(
             str(details.get("Code", "Unknown")),
@@ -346,7 +346,7 @@ def is_of_account(host: str) -> bool:
 
 
 def _who_chose(message: str) -> str:
-    """Return the setting that chose the endpoint in a message, unless the region did: users tend to forget it."""
+    """Return a text that names the setting behind a message's endpoint, which users tend to forget; empty for the region."""
     found = _URL_IN_TEXT.search(message)
     if found is None:
         return ""
@@ -415,13 +415,13 @@ def call_with_retries(
     Args:
         call: Function that makes the call.
         operation: API operation, for messages. None if the call raises its own `KinesisSdkError`; any other exception is then
-            a bug and is raised as it is.
+            a bug and is raised unchanged.
         client: Client that makes the call, for messages; None if there is none.
         timeout: Maximum seconds, after which no further attempt is made.
         attempts: Maximum number of attempts, at least 1.
         sleep: Called with the seconds to wait before an attempt; `time.sleep` by default. Pass a replacement for tests
             or for waits that must be interruptible.
-        rng: Source of jitter; a generator of its own by default. Pass one for waits that tests replay.
+        rng: Source of jitter; a generator of its own by default. Pass a generator for waits that tests replay.
 
     Returns:
         The result of the first successful call.

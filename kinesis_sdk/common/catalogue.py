@@ -23,7 +23,7 @@ from kinesis_sdk.common.metrics import (
 
 _OF_STREAM: dict[str, Any] = {"dimensions": (STREAM_NAME,)}
 _OF_PREDICTED_SHARD: dict[str, Any] = {"dimensions": (STREAM_NAME,), "optional": (SHARD_ID,)}
-"""Without a shard map, the shard of a record is unknown, and it is counted for the stream."""
+"""Without a shard map, the shard of a record is unknown, and the record is counted for the stream."""
 
 USER_RECORDS_RECEIVED = Metric(
     name="UserRecordsReceived",

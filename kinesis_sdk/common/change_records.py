@@ -1,8 +1,8 @@
 """Change records: the records of a DynamoDB stream, each about one change of an item.
 
 Between the response and the handler, a change is a `KinesisRecord` whose data is the record as JSON, with blobs in base64
-and the time in epoch seconds. It takes a fraction of the memory of the parsed record, so the byte budget of a worker means
-the same for both sources, and no code in between has to know the source. A `ChangeRecord` parses it on first use.
+and the time in epoch seconds. The JSON takes a fraction of the memory of the parsed record, so a worker's byte budget
+means the same for Kinesis and DynamoDB, and no code in between has to know the source. A `ChangeRecord` parses it on first use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def encode_change(record: Mapping[str, Any]) -> bytes:
 
 
 def encode_item(item: Mapping[str, Any]) -> str:
-    """Return an item, or its key, as text with sorted names: equal for equal items, different for different ones.
+    """Return an item, or its key, as text with sorted names: equal for equal items, different for different items.
 
     Args:
         item: Typed attribute values by name (``{"id": {"S": "a"}}``); blobs are bytes, or base64 already.
@@ -79,10 +79,10 @@ def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ChangeRecord(UserRecord):
-    """One change of an item of a table. Its parts are decoded when they are first read.
+    """One change of an item of a table. The parts of a change are decoded when they are first read.
 
-    It has the fields of a `UserRecord` as well: ``data`` is the record as JSON, ``partition_key`` the key of the item as
-    text, ``approximate_arrival_timestamp`` the time of the change.
+    A change has the fields of a `UserRecord` as well: ``data`` is the record as JSON, ``partition_key`` the key of the
+    item as text, ``approximate_arrival_timestamp`` the time of the change.
     """
 
     @cached_property

@@ -1,7 +1,7 @@
 """Codecs of aggregates: they compress the body of an aggregate before it is sent.
 
 A codec knows only bytes. All codecs share the same envelope: an aggregate of one record, whose data is the sealed body, and
-whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_with` writes it, `open_aggregate` reads it.
+whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_with` writes the envelope, `open_aggregate` reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CODEC_KEY = "z1"
 """Key of the tag that names the codec of a sealed body."""
 
 MAX_INNER_SIZE = 16 * 1024 * 1024
-"""Maximum bytes of a body; readers refuse to open a larger one."""
+"""Maximum bytes of a body; readers refuse to open a larger body."""
 
 MAX_RATIO = 256
 """Maximum ratio of a body's size to the size of its sealed form; readers refuse to open a body that grows more."""
@@ -60,7 +60,7 @@ HOMES: dict[str, str] = {"zstd": "kinesis_sdk.compression.zstd:ZstdCodec"}
 _FORM = re.compile(r"([a-z0-9]{1,16});(\d{1,8});(\d{1,8})")
 
 _LEAST_RECORD = 6
-"""Minimum bytes of a user record in a body: two fields, each with a length or an index, within a third one."""
+"""Minimum bytes of a user record in a body: two fields, each with a length or an index, within a third field."""
 
 _made: dict[str, AggregateCodec] = {}
 
@@ -105,7 +105,7 @@ class SealedForm(NamedTuple):
     Attributes:
         codec: Name of the codec.
         size: Bytes of the body.
-        records: Number of user records in it.
+        records: Number of user records in the body.
     """
 
     codec: str

@@ -58,7 +58,7 @@ class DaemonPool:
         return threading.get_ident() in self._members
 
     def submit(self, function: Callable[[], None]) -> None:
-        """Run a function soon. It is dropped if the pool is closed."""
+        """Run a function soon. The function is dropped if the pool is closed."""
         with self._condition:
             if self._closed:
                 return
@@ -76,7 +76,7 @@ class DaemonPool:
             self._short_of_threads = False
 
     def _run_without_thread(self, error: RuntimeError) -> None:
-        """Leave the queue to the other threads, or run it here if there are none."""
+        """Leave the queue to the other threads, or run it here if there are no threads."""
         with self._condition:
             # Decrement only now, and then run the whole queue. Between the failed start and this line another `submit` may
             # have counted on the missing thread, and only queued its function.

@@ -11,7 +11,7 @@ A dead letter, and a record in a retry tier, has the payload, the partition key 
 | ``retry-due`` | epoch milliseconds of the next round, by the same kind of clock; absent in dead letters |
 | ``retry-left-out`` | number of the original's own headers that did not fit beside these; absent if all did |
 
-Every program that may put into a stream may forge them. So `History.of` bounds every value, and no retry depends on one.
+Every program that may put into a stream may forge these headers. So `History.of` bounds every value, and no retry depends on one.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.records import UserRecord
 
 PREFIX = "retry-"
-"""Prefix of these headers. A producer's own headers should not begin with it."""
+"""Prefix of these headers. A producer's own headers should not begin with this prefix."""
 
 ORIGIN = "retry-origin"
-"""Header with the place of the original record, which makes a record a set-aside one."""
+"""Header with the place of the original record, which makes a record a set-aside record."""
 
 ERROR, ATTEMPT = "retry-error", "retry-attempt"
 FIRST_FAILED, DUE, LEFT_OUT = "retry-first-failed", "retry-due", "retry-left-out"
 
 MAX_ATTEMPT = 10_000
-"""Largest attempt that is written or read; a larger one counts as this one."""
+"""Largest attempt that is written or read; a larger number counts as this one."""
 
 _MAX_MILLIS = 253_402_300_799_999
 """The end of the year 9999; a later time counts as absent."""
@@ -147,9 +147,10 @@ class History:
     def headers(
         self, record: UserRecord, also: Mapping[str, str | bytes] | None = None
     ) -> dict[str, str | bytes]:
-        """Return all headers for a copy of a record: its own ones, this history, and some others, at most 2 KB.
+        """Return all headers for a copy of a record: the record's own headers, this history, and some more, at most 2 KB.
 
-        Its own headers from the end are left out if they do not fit beside the rest. ``retry-left-out`` counts them.
+        The last of the record's own headers are left out if they do not fit beside the rest. ``retry-left-out`` counts
+        the headers left out.
         """
         told: dict[str, str | bytes] = {**(also or {}), ORIGIN: str(self.origin), ATTEMPT: str(self.attempt)}
         if self.error:

@@ -15,8 +15,8 @@ _SPARE = 64
 class DueTimes(Generic[T]):
     """Items, each with one moment. Not thread-safe; the unit of moments is the caller's.
 
-    Another moment replaces an item's former one, which stays in the heap until its turn comes. An item that is always replaced long
-    before its moment would leave millions of them, so the heap is rebuilt when most of it was replaced.
+    Another moment replaces an item's former moment, which stays in the heap until its turn comes. An item that is always replaced
+    long before its moment would leave millions of them, so the heap is rebuilt when most of it was replaced.
     """
 
     __slots__ = ("_entries", "_heap", "_order")
@@ -27,7 +27,7 @@ class DueTimes(Generic[T]):
         self._order = 0
 
     def set(self, item: T, moment: float) -> None:
-        """Make an item due at a moment, instead of its former one."""
+        """Make an item due at a moment, instead of at its former moment."""
         self._order += 1
         entry = self._entries[item] = (moment, self._order, item)
         heapq.heappush(self._heap, entry)

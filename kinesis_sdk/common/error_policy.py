@@ -1,7 +1,7 @@
-"""Policies for a handler that fails: retry, bisect to a dead-letter hook, pause, or stop. None of them skips records silently.
+"""Policies for a handler that fails: retry, bisect to a dead-letter hook, pause, or stop. No policy skips records silently.
 
-A policy only decides what happens to the records of a failed call. It reads no clock and draws no random number. `Delivery` in a
-worker and `kinesis_handler` in Lambda carry the decision out.
+A policy only decides what happens to the records of a failed call. A policy reads no clock and draws no random number.
+`Delivery` in a worker and `kinesis_handler` in Lambda carry the decision out.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Failure:
     Attributes:
         error: The error that it raised. A `SinkError` means that the store failed, and not the handler.
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
-        attempts: Consecutive failed calls with exactly these records; 0 if this call also got others and finished them.
+        attempts: Consecutive failed calls with exactly these records; 0 if this call also got other records and finished them.
         halved: Whether they are a half of a call that was bisected.
         in_a_row: Number of consecutive records of the shard, this one included, on which calls failed with errors of this class. A
-            call that is repeated, or halved, counts once, by its first record. A successful call resets it; setting a record
-            aside does not.
+            call that is repeated, or halved, counts once, by its first record. A successful call resets the number; setting a
+            record aside does not.
     """
 
     error: BaseException
@@ -56,10 +56,10 @@ class Retry:
     Attributes:
         after: Seconds until then, 0 to 86,400, or pauses that grow with the consecutive failures of the shard (with
             ``concurrency``, of the partition key).
-        together: Whether they come in one call. Otherwise they come in smaller calls from the second consecutive failure on.
+        together: Whether the records come in one call. Otherwise they come in smaller calls from the second consecutive failure on.
         may_reread: Whether the worker may give the records back and read them again later, if other shards wait for their memory.
-        circuit: If a `CircuitBreaker` is open: number of its pauses so far, from 1, which then decides how long a `Backoff` is.
-            The next call gets a single record, as a probe. 0 for other decisions.
+        circuit: If a `CircuitBreaker` is open: number of its pauses so far, from 1; the length of a `Backoff` then depends on
+            it. The next call gets a single record, as a probe. 0 for other decisions.
 
     Raises:
         ConfigError: If ``after`` is out of range.
@@ -77,7 +77,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Halve:
-    """Decision to deliver the records again at once, in two halves, in order. For a single record it is a `Retry`."""
+    """Decision to deliver the records again at once, in two halves, in order. For a single record, the decision is a `Retry`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class SetAside:
 
     With a sink, the position passes the record in the transaction that the hook gets, so both happen or neither.
 
-    If the hook raises, the policy decides about the hook's error. For several records it is a `Halve`, and for the failure of a
-    sink's store a `Retry`.
+    If the hook raises, the policy decides about the hook's error. For several records, the decision is a `Halve`; for the
+    failure of a sink's store, a `Retry`.
 
     Attributes:
         take: The hook.
@@ -106,7 +106,7 @@ Decision = Retry | Halve | SetAside | Stop
 
 
 class HandlerErrorPolicy(Protocol):
-    """Decides what happens after a call of a handler that raised. An object of your own may be ``on_handler_error``.
+    """Decides what happens after a handler raised. An object of your own may be ``on_handler_error``.
 
     No policy changes the outcome of `RestartShardError`, or of an error of a sink that a retry does not cure.
 
@@ -118,7 +118,7 @@ class HandlerErrorPolicy(Protocol):
 
 
 DEFAULT_PAUSES = Backoff(0.5, 30.0)
-"""Pauses for decisions without their own."""
+"""Pauses for decisions without pauses of their own."""
 
 
 def pause_of(decision: Decision, failures: int, rng: Random) -> float:
@@ -147,7 +147,7 @@ class PoisonRecord:
         shard_id: Shard of the record.
         stream: Stream of the record.
         by_operator: Whether an operator left it out (``kinesis-sdk leases skip-record``), and not the policy.
-        failing_seconds: Seconds since the first failed call that got it, at least 0.
+        failing_seconds: Seconds since the first failed call that got the record, at least 0.
         transaction: With a sink, its open transaction, as ``RecordBatch.transaction``. The hook's writes to it take effect together with
             the position of the record when the hook returns. None without a sink.
     """
@@ -167,7 +167,7 @@ class Deferred:
     """Result of a hook that keeps the record for a later delivery, so that it does not count as a dead letter.
 
     Attributes:
-        seconds: Seconds until then.
+        seconds: Seconds until that delivery.
     """
 
     seconds: float
@@ -179,10 +179,10 @@ DeadLetterHook = Callable[[PoisonRecord], Awaitable[Deferred | None] | Deferred 
 
 @dataclass(frozen=True, kw_only=True)
 class RetryBatch:
-    """Policy that redelivers the batch until the handler returns. Records that it checkpointed are left out.
+    """Policy that redelivers the batch until the handler returns. Records that the handler checkpointed are left out.
 
-    A batch that fails twice in a row is delivered in smaller parts, down to one record, which become larger again as they succeed.
-    So a service that fails now and then slows its shard down, but does not stop it.
+    A batch that fails twice in a row is delivered in smaller parts, down to one record; the parts become larger again as they
+    succeed. So a service that fails now and then slows its shard down, but does not stop it.
 
     Attributes:
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
@@ -217,7 +217,7 @@ class StopWorker:
         dead_letter: As in `RetryBatch`.
 
     Raises:
-        ConfigError: If it is not a function.
+        ConfigError: If ``dead_letter`` is not a function.
     """
 
     dead_letter: DeadLetterHook | None = None
@@ -236,21 +236,21 @@ class StopWorker:
 class BisectBatch:
     """Policy that isolates poison records by bisection, passes them to a hook, and delivers all others.
 
-    The whole batch is delivered ``attempts`` times with backoff, because most failures are transient. Then it is halved, and
-    each half that fails is halved again, in order. A record that is alone is delivered ``attempts`` times and then passed to
-    the hook. When the hook returns, the record counts as processed. If the hook raises, the record is delivered again, and
-    nothing after it is checkpointed. The next batches begin smaller for a while, as with `RetryBatch`.
+    The whole batch is delivered ``attempts`` times with backoff, because most failures are transient. Then the batch is
+    halved, and each half that fails is halved again, in order. A record that is alone is delivered ``attempts`` times and
+    then passed to the hook. When the hook returns, the record counts as processed. If the hook raises, the record is
+    delivered again, and nothing after it is checkpointed. The next batches begin smaller for a while, as with `RetryBatch`.
 
-    For a batch of n records with one poison record, about ``2 log2 n`` sub-batches are delivered. Good records next to it
-    are redelivered up to ``log2 n`` times, so the handler should be idempotent, as with any at-least-once consumer.
+    For a batch of n records with one poison record, about ``2 log2 n`` sub-batches are delivered. Good records next to
+    the poison record are redelivered up to ``log2 n`` times, so the handler should be idempotent, as with any at-least-once consumer.
 
     Attributes:
         dead_letter: Called with a `PoisonRecord`; may be a coroutine function.
         attempts: Deliveries of a batch before it is halved, and of a single record before it is dead-lettered; 1 to 1000.
-        retry_only: Exception classes that say nothing about a record, for example of a database that is down. They are
-            retried as by `RetryBatch` and never lead to the hook. Errors of this package always count as such, except for
-            `DeserializationError` and `EffectRejectedError`: a payload that cannot be decoded is poison, and so is an effect
-            that a sink rejects.
+        retry_only: Exception classes that say nothing about a record, for example of a database that is down. Such
+            failures are retried as by `RetryBatch` and never lead to the hook. Errors of this package always count as
+            such exceptions, except for `DeserializationError` and `EffectRejectedError`: a payload that cannot be decoded
+            is poison, and so is an effect that a sink rejects.
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
         max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
 
@@ -291,12 +291,11 @@ class BisectBatch:
 class CircuitBreaker:
     """Policy that pauses a shard while a service is down, and leaves all other failures to another policy.
 
-    Without a circuit breaker, a policy that sets records aside sets aside every record of an outage. After ``failures`` records in a row
-    on which
-    calls failed with one class of errors, or as many failed calls with records that the other policy only retries, the circuit is
-    open: the shard pauses, then tries a single record, and pauses longer with each failure. So one record that always fails does
-    not open it. A call that succeeds closes the circuit. Each shard has its own. With ``concurrency``, each partition key pauses and
-    tries a record of its own.
+    Without a circuit breaker, a policy that sets records aside sets aside every record of an outage. The circuit opens after
+    ``failures`` records in a row on which calls failed with one class of errors, so one record that always fails does not open it. It
+    also opens after as many failed calls with records that the other policy only retries. While the circuit is open, the shard pauses,
+    then tries a single record, and pauses longer with each failure. A call that succeeds closes the circuit. Each shard has its own
+    circuit. With ``concurrency``, each partition key pauses and tries a record of its own.
 
     An outage and a row of poison records look the same. So after ``probes`` failures of the record that is tried, the other policy decides
     about it, and may set it aside; then the next record is tried. No record keeps a shard shut for ever.
@@ -307,7 +306,7 @@ class CircuitBreaker:
     Attributes:
         policy: Decides while the circuit is closed.
         failures: Records, or failed calls, in a row that open the circuit, 2 to 10,000. Fewer records are set aside before that.
-        of: Exception classes that may open it; leave out those that a record can cause, if possible.
+        of: Exception classes that may open the circuit; leave out those that a record can cause, if possible.
         first_pause: Maximum seconds of the first pause, 0.001 to 3600; it doubles with each failure, with jitter.
         longest_pause: Maximum seconds of any pause, ``first_pause`` to 3600.
         probes: Failed attempts with one record, 1 to 10,000, after which it may be set aside while the circuit is open. With the
@@ -346,7 +345,7 @@ class CircuitBreaker:
         decision = self.policy.decide(failure)
         pauses = 0 if failure.in_a_row < self.failures else max(1, failure.attempts)
         if isinstance(decision, Retry) and not decision.together:
-            # It never sets the record aside, so no other one would count.
+            # The other policy never sets the record aside, so no further record would count.
             pauses = max(pauses, failure.attempts - self.failures + 1)
         if not failure.size or pauses < 1 or not isinstance(failure.error, self.of):
             return decision

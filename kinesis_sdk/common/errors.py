@@ -68,7 +68,7 @@ def _shown(value: object) -> str:
     """Return the ``repr`` of a value for a message, with bounded length and without the passwords of URLs."""
     try:
         text = without_userinfo(repr(value))
-    except ValueError:  # an int, or one inside, with more digits than Python converts to text
+    except ValueError:  # an int in the value has more digits than Python converts to text
         return f"a huge {type(value).__name__}"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
@@ -98,7 +98,7 @@ class KinesisSdkError(Exception):
     """Root of every error of this package.
 
     Every error can be copied and pickled with its attributes, because multiprocessing and Spark pass errors between
-    processes. Its ``__cause__`` is not pickled, as for every Python exception.
+    processes. The ``__cause__`` of an error is not pickled, as for every Python exception.
 
     Attributes:
         retryable: True if repeating the call later may succeed.
@@ -168,8 +168,8 @@ class SerializationError(KinesisSdkError, ValueError):
 class DeserializationError(KinesisSdkError, ValueError):
     """The payload of a record cannot be decoded; raised by ``UserRecord.value``, with the cause.
 
-    For `BisectBatch` it counts as an error of the record, which is finally passed to the dead-letter hook. The message never
-    contains the payload, but the message of its cause may: libraries quote the value that they reject.
+    For `BisectBatch`, this error counts as an error of the record, which is finally passed to the dead-letter hook. The
+    message never contains the payload, but the message of its cause may: libraries quote the value that they reject.
 
     Args:
         problem: What is wrong.
@@ -213,12 +213,12 @@ class SchemaUnavailableError(DeserializationError):
 class CodecUnavailableError(KinesisSdkError):
     """The codec of a compressed aggregate, or of a producer's setting, is not installed. Nothing of the aggregate was delivered.
 
-    A worker does not pass such a record: it logs this error until a worker with the codec takes the shard.
+    A worker does not skip such a record: it logs this error until a worker with the codec takes the shard.
 
     Args:
         codec: Name of the codec.
         problem: Description of the missing thing, with a remedy.
-        stream: Name of the stream; None if it is not known here, or for a producer's setting. So are the next three.
+        stream: Name of the stream; None if it is not known here, or for a producer's setting. The same applies to the next three.
         shard_id: Shard of the aggregate.
         sequence_number: Sequence number of the aggregate.
         records: Number of user records that the aggregate says to hold.
@@ -283,7 +283,7 @@ class SchemaPendingError(SchemaRegistryError):
 
 
 class InvalidEventError(KinesisSdkError, ValueError):
-    """A Lambda function was invoked with an event that is not one of Kinesis or Firehose, or with a damaged one.
+    """A Lambda function was invoked with an event that is not from Kinesis or Firehose, or is damaged.
 
     Args:
         place: Path of the field in the event, for example ``Records[0].kinesis.data``.
@@ -369,7 +369,7 @@ class ConditionFailedError(AwsError):
 
 
 class ExpiredIteratorError(AwsError):
-    """A shard iterator is older than five minutes; reading continues with a new one at the last position."""
+    """A shard iterator is older than five minutes; reading continues with a new iterator at the last position."""
 
     retryable: ClassVar[bool] = True
 
@@ -402,8 +402,8 @@ class RecordFailedError(ProducerError):
         stream: Name of the stream.
         partition_key: Partition key of the record; None if it has none.
         attempts: All attempts in order; the actual cause is the last one that is not an expiry.
-        maybe_stored: With ``idempotent=True``, whether an attempt may be stored; None if that is not known, as always without it. To put
-            the record again, use `Producer.put_again`.
+        maybe_stored: With ``idempotent=True``, whether an attempt may have been stored; None if unknown, as always without that setting.
+            To put the record again, use `Producer.put_again`.
     """
 
     def __init__(
@@ -423,14 +423,14 @@ class RecordFailedError(ProducerError):
 
 
 class PutManyError(ProducerError):
-    """`put_many` stopped at a record: earlier records are accepted; this record and later ones are not.
+    """`put_many` stopped at a record: earlier records are accepted; this record and later records are not.
 
     Its ``__cause__`` is the error that `put` would have raised for that record (or the error of the iterable).
 
     Args:
         message: One sentence with the cause.
         index: Index of the first record that was not accepted, from 0.
-        accepted: Futures of the accepted records. They are left out when the error is pickled or copied.
+        accepted: Futures of the accepted records. The futures are left out when the error is pickled or copied.
     """
 
     def __init__(self, message: str, *, index: int, accepted: tuple[Any, ...] = ()) -> None:
@@ -505,7 +505,7 @@ class SinkError(ConsumerError):
 
 
 class TransientSinkError(SinkError):
-    """A call to a sink failed with a transient error; the batch is processed again. It never stops a worker."""
+    """A call to a sink failed with a transient error; the batch is processed again. This error never stops a worker."""
 
     retryable: ClassVar[bool] = True
 
@@ -523,16 +523,16 @@ class EffectRejectedError(ConsumerError, ValueError):
     """A sink does not accept an effect, and stored nothing of its transaction. The message names the record.
 
     The effects of a batch are too many or too large for one transaction, a condition of the handler does not hold, or the store rejects
-    a value. It is subject to ``on_handler_error``; `BisectBatch` delivers the batch in smaller parts until the record is alone.
+    a value. This error is subject to ``on_handler_error``; `BisectBatch` delivers the batch in smaller parts until the record is alone.
     """
 
 
 class StreamRecreatedError(ConsumerError):
-    """The stream, or the stream of a table, was deleted and recreated; the leases hold checkpoints of the old one."""
+    """The stream, or the stream of a table, was deleted and recreated; the leases hold checkpoints of the old stream."""
 
 
 class InvalidCheckpointError(ConsumerError, ValueError):
-    """A checkpoint below the last one, or beyond the delivered records."""
+    """A checkpoint below the last checkpoint, or beyond the delivered records."""
 
 
 class HandlerError(ConsumerError):

@@ -26,7 +26,7 @@ _BINARY = ";b64"
 
 MAX_TAGS = 256
 """Maximum tags of a user record with headers. A record with more tags is read without headers: no producer of this package writes so
-many."""
+many tags."""
 
 _LONGEST_LENGTH = 5
 """Maximum bytes of a length in a tag; a longer one cannot fit into a record."""
@@ -38,7 +38,7 @@ SAME_TAG = b"\x0a\x02h="
 """Tag of a user record that has the headers of the record before it."""
 
 SAME_HEADERS = b"\x22\x04" + SAME_TAG
-"""The same as a field of the user record."""
+"""`SAME_TAG` as a field of the user record."""
 
 
 def varint(value: int) -> bytes:

@@ -52,8 +52,8 @@ class OneRecord:
 class ConsumerInterceptor:
     """Code around each call of a handler: tracing, decryption. Subclass it.
 
-    In ``Worker(interceptors=[a, b])``, ``a`` is the outer one. The same interceptors serve plain handlers and coroutines: a
-    context variable that the context manager sets is set in the handler, and reset afterwards.
+    In ``Worker(interceptors=[a, b])``, ``a`` is the outer interceptor. The same interceptors serve plain handlers and
+    coroutines: a context variable that the context manager sets is set in the handler, and reset afterwards.
     """
 
     def on_batch(
@@ -62,12 +62,12 @@ class ConsumerInterceptor:
     ) -> AbstractContextManager[Sequence[UserRecord] | None]:
         """Return a context manager inside which the handler is called, on the same thread or in the same task.
 
-        It yields None, or as many records to deliver instead, at the same positions (``record._replace(data=…)``). If the
-        handler raises, it gets the error and cannot suppress it. Its own errors count as errors of the handler, so the batch is
-        delivered again. With a sink, the transaction begins and ends inside the context manager.
+        It yields None, or the same number of records to deliver instead, at the same positions (``record._replace(data=…)``).
+        If the handler raises, the context manager gets the error and cannot suppress it. Its own errors count as errors of the
+        handler, so the batch is delivered again. With a sink, the transaction begins and ends inside the context manager.
 
-        It is called for each attempt, so the same records may be delivered again, perhaps in smaller batches. With
-        ``concurrency``, it is called on several threads at once.
+        This method is called for each attempt, so the same records may be delivered again, perhaps in smaller batches.
+        With ``concurrency``, this method is called on several threads at once.
         """
         return nullcontext()
 
@@ -80,7 +80,7 @@ class ConsumerInterceptor:
         """Return a context manager inside which a worker stores a checkpoint of a shard, on any of its threads.
 
         The position is the last processed record, or SHARD_END. If storing fails for good, the context manager gets the error and
-        cannot suppress it. Its own errors are logged: no checkpoint depends on it.
+        cannot suppress it. Errors of the context manager are logged: no checkpoint depends on them.
         """
         return nullcontext()
 
@@ -89,7 +89,7 @@ def checked_interceptors(interceptors: Sequence[ConsumerInterceptor]) -> tuple[C
     """Return the interceptors of a consumer.
 
     Raises:
-        ConfigError: If one of them is not an interceptor.
+        ConfigError: If an element is not an interceptor.
     """
     found = tuple(interceptors)
     for one in found:
@@ -116,7 +116,7 @@ class Around(Generic[_Batch]):
 
     def __enter__(self) -> _Batch:
         batch = self._batch
-        with self._stack:  # if one raises, the ones already entered are left
+        with self._stack:  # if an interceptor raises, the interceptors already entered are left
             for one in self._interceptors:
                 records = self._stack.enter_context(one.on_batch(batch))
                 if records is not None:

@@ -37,9 +37,9 @@ class LineFile:
     Several processes may append to one file: each line is appended under an advisory lock of the file. If a crash truncates a line, the
     next append starts a new line. A file that was renamed or removed meanwhile is created again.
 
-    The file is opened with the first line. It is created with permissions for its owner only. An existing file is used only if it is
-    a regular file of the effective user of this process, with one link and no permissions for other users (mode 0600); a symbolic
-    link is not followed. There are no such checks on Windows.
+    The file is opened with the first line. The file is created with permissions for its owner only. An existing file is used only if
+    it is a regular file of the effective user of this process, with one link and no permissions for other users (mode 0600); a
+    symbolic link is not followed. There are no such checks on Windows.
 
     Args:
         path: Path of the file; its directory must exist.

@@ -109,7 +109,7 @@ class FieldLogger(_Adapter):
     every line has all field names. Values of a call's ``extra=log_fields(...)`` take precedence.
 
     Args:
-        logger: The logger of the module, or one with fewer fields.
+        logger: The logger of the module, or a logger with fewer fields.
         stream: Name or ARN of the stream.
         shard: Id of the shard.
         worker: Id of the worker in the lease table.

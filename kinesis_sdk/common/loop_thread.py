@@ -11,7 +11,7 @@ _AFTER_ERROR = 1.0
 """Seconds until a loop continues after an error."""
 
 _LONGEST_PAUSE = 3600.0
-"""Maximum seconds of one wait; the platform rejects much longer ones."""
+"""Maximum seconds of one wait; the platform rejects much longer waits."""
 
 
 class LoopThread:

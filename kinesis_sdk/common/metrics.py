@@ -1,8 +1,8 @@
 """Metrics: their definition, the dimensions under which they are recorded, and the interface of metrics sinks.
 
 A `Metric` is a constant of the catalogue (`kinesis_sdk.common.catalogue`). A `Scope` holds the dimensions of the
-component that records: one per stream and shard of a producer, one per shard consumer, one per worker. A sink gets both with
-every observation, so it never has to guess the meaning of a name, or the stream of a shard.
+component that records: one per stream and shard of a producer, one per shard consumer, one per worker. A sink gets metric
+and scope with every observation, so it never has to guess the meaning of a name, or the stream of a shard.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Kind(Enum):
     """1 for each success, 0 for each failure."""
 
     GAUGE = "gauge"
-    """Samples of a state: the newest one is current until the component that records it retires."""
+    """Samples of a state: the newest sample is current until the component that records it retires."""
 
     TIMING = "timing"
     """Durations that are recorded one at a time; sinks may keep a histogram."""
@@ -87,7 +87,7 @@ class Metric:
         name: Name in CloudWatch; the KPL's or the KCL's if they have the metric.
         unit: CloudWatch unit: ``Count``, ``Bytes``, ``Milliseconds``.
         kind: Kind of its observations.
-        level: Lowest level of a sink at which it is recorded.
+        level: Lowest level of a sink at which the metric is recorded.
         dimensions: Dimensions that it always has.
         optional: Dimensions that it has if they are known.
         description: One sentence.
@@ -136,7 +136,7 @@ class Scope:
 
     Attributes:
         dimensions: As the argument, read-only.
-        retired: Whether the component has ended. Sinks drop its gauges and ignore later ones.
+        retired: Whether the component has ended. Sinks drop the gauges of a retired scope, and ignore its later gauges.
     """
 
     __slots__ = ("dimensions", "retired")
@@ -153,8 +153,8 @@ def stream_dimensions(stream: StreamId) -> dict[str, str]:
     """Return the dimensions that name a stream.
 
     A stream that is given by ARN also has account and region, because streams of the same name in two accounts are two
-    streams. They are unknown for a stream that is given by name: use ARNs for streams of several regions, or one sink per
-    region.
+    streams. Account and region are unknown for a stream that is given by name: use ARNs for streams of several regions,
+    or one sink per region.
     """
     dimensions = {STREAM_NAME: stream.name}
     if stream.account_id is not None and stream.region is not None:

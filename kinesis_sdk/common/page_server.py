@@ -66,7 +66,7 @@ def probe_page(name: str, problems: Sequence[str]) -> Page:
 
 
 def pages_by_path(pages: Mapping[str, Callable[[], Page]]) -> Callable[[str], Page]:
-    """Return a function for `PageServer` that serves some paths, and 404 for all others.
+    """Return a function for `PageServer` that serves some paths, and 404 for all other paths.
 
     Args:
         pages: From a path to the function that makes its page. The query of a request is ignored.
@@ -86,14 +86,14 @@ class PageServer:
         page: Returns the page of a path, which includes the query. Called on several threads at the same time; if it raises,
             the response is 500 and the error is logged.
         host: Address to listen at.
-        port: Port to listen at; 0 picks a free one.
+        port: Port to listen at; 0 picks a free port.
         setting: Name of the setting that gives the port, for the error.
 
     Attributes:
         port: Port that it listens at.
 
     Raises:
-        ConfigError: If it cannot listen there, for example because the port is in use.
+        ConfigError: If the server cannot listen there, for example because the port is in use.
     """
 
     def __init__(self, page: Callable[[str], Page], host: str, port: int, *, setting: str) -> None:

@@ -1,7 +1,7 @@
 """Positions in a shard: where reading starts, or continues.
 
-The consumer, the Spark reader and the settings all use these six types. They are plain data: compare them, pickle them, and
-match on their types.
+The consumer, the Spark reader and the settings all use these six types. Positions are plain data: compare them, pickle
+them, and match on their types.
 
 | position | the next record |
 | --- | --- |

@@ -6,8 +6,8 @@
 | time | ISO 8601 (UTC without an offset), ``@`` and epoch milliseconds, or ``-`` and a duration: a time ago |
 | duration | numbers with units: ``500ms``, ``90s``, ``15m``, ``1h30m``, ``1d``, ``2w``; or ``0`` |
 
-``at:`` means from that record on, ``after:`` from the next one on; the index counts the user records of an aggregate from 0.
-The names of the API are accepted as well, but never written: ``AT_TIMESTAMP`` and a time or epoch milliseconds,
+``at:`` means from that record on, ``after:`` from the next record on; the index counts the user records of an aggregate from
+0. The names of the API are accepted as well, but never written: ``AT_TIMESTAMP`` and a time or epoch milliseconds,
 ``AT_SEQUENCE_NUMBER`` and ``AFTER_SEQUENCE_NUMBER`` and a number. Case does not matter.
 
 Some settings accept fewer kinds of positions, but none accepts other spellings.

@@ -20,8 +20,8 @@ from kinesis_sdk.common.records import UserRecord
 def record_id(stream: str, shard_id: str, sequence_number: str, sub_sequence_number: int | None = 0) -> str:
     """Return the identity of a user record: ``stream/shard/sequence number/sub-sequence number``.
 
-    It is not an order: as text, 10 comes before 9. It has at most 400 characters, usually about 90:
-    letters, digits, ``_``, ``.``, ``-`` and the three ``/``. So it may be the name of an object.
+    The identity is not an order: as text, 10 comes before 9. An identity has at most 400 characters, usually about 90:
+    letters, digits, ``_``, ``.``, ``-`` and the three ``/``. So an identity may be the name of an object.
 
     Args:
         stream: Name of the stream; not its ARN, so that the result does not depend on how a reader names the stream. Streams of

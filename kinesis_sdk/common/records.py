@@ -1,4 +1,4 @@
-"""Records as readers see them: the Kinesis record that the service stores, the user record inside it."""
+"""Records as readers see them: the Kinesis record that the service stores, and the user record inside it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class UserRecord(NamedTuple):
     def id(self) -> str:
         """Identity of the record: stream, shard, sequence number and sub-sequence number as text, see `record_id`.
 
-        It is the same in every worker, in Spark and in a Lambda function, however often the record is read.
+        The identity is the same in every worker, in Spark and in a Lambda function, however often the record is read.
 
         Raises:
             ConsumerError: If the record was made without its shard: by `deaggregate`, or by hand.

@@ -1,7 +1,7 @@
 """The header of a response: the facts about the shard in a GetRecords response or fan-out event besides its records.
 
-It is created where a response is read and passed on unchanged, up to the handler's `RecordBatch`. A new field of the
-response is added here and in `ResponseHeader.from_api`; no code in between has to know it.
+The header is created where a response is read and passed on unchanged, up to the handler's `RecordBatch`. A new field
+of the response is added here and in `ResponseHeader.from_api`; no code in between has to know it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kinesis_sdk.common.shards import Shard
 class ArrivalTimes(NamedTuple):
     """Conversion of the arrival times of one response's records into monotonic time of this process.
 
-    All arrival times of a response come from one clock of Kinesis, so only their differences count. The newest one is
-    placed on this process's clock by `ServiceClock`; the clocks of two machines are never compared.
+    All arrival times of a response come from one clock of Kinesis, so only their differences count. The newest arrival
+    time is placed on this process's clock by `ServiceClock`; the clocks of two machines are never compared.
 
     Attributes:
         newest_at: Monotonic seconds at which the newest record of the response arrived at Kinesis.

@@ -14,7 +14,7 @@ TRIM_HORIZON = "TRIM_HORIZON"
 LATEST = "LATEST"
 """Sentinel: after the newest record, at the time of the first read."""
 AT_TIMESTAMP = "AT_TIMESTAMP"
-"""Sentinel: a time, which is stored beside it."""
+"""Sentinel: a time, which is stored beside the sentinel."""
 SHARD_END = "SHARD_END"
 """Sentinel: the end of a shard, after its last record."""
 
@@ -30,7 +30,7 @@ def check_sequence_numbers(numbers: Sequence[object]) -> None:
     A sentinel is rejected as well: a record at ``SHARD_END`` would end its shard with the next checkpoint.
 
     Raises:
-        ValueError: If one of them is not. The message names the first one.
+        ValueError: If a sequence number has another form. The message names the first one.
     """
     try:
         # One pass in C, because every record that is read pays for it. `bytes.isdigit` accepts only ASCII digits.
@@ -63,9 +63,9 @@ class ExtendedSequenceNumber:
     Args:
         sequence_number: Decimal sequence number, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``,
             ``SHARD_END``.
-        sub_sequence_number: Position inside an aggregated record, from 0; 0 for anything else. A negative one is the
+        sub_sequence_number: Position inside an aggregated record, from 0; 0 for anything else. A negative number is the
             position before all user records of the Kinesis record: reading begins at exactly that record. Only operators
-            write it; the Java KCL reads it in the same way.
+            write negative numbers; the Java KCL reads them in the same way.
 
     Raises:
         TypeError: If the sequence number is not text.

@@ -32,14 +32,14 @@ class Serializer(Protocol):
 
         Raises:
             Exception: If the value cannot be encoded; `put` raises `SerializationError` with it as its cause. Errors of this
-                package reach the caller of `put` as they are.
+                package reach the caller of `put` unchanged.
         """
         ...
 
 
 @runtime_checkable
 class BlockingSerializer(Serializer, Protocol):
-    """A `Serializer` that may wait for the network, and can tell beforehand; `AsyncProducer` then calls it on another thread."""
+    """A `Serializer` that may wait for the network, and can predict that; `AsyncProducer` then calls it on another thread."""
 
     def would_block(self, stream: str, value: Any, /) -> bool:
         """Return whether ``serialize`` would wait for the network now."""
@@ -58,7 +58,8 @@ class Deserializer(Protocol):
             data: Payload of a user record.
 
         Raises:
-            Exception: If the payload cannot be decoded. It becomes the cause of the error that ``UserRecord.value``
+            Exception: If the payload cannot be decoded. This exception becomes the cause of the error that
+                ``UserRecord.value``
                 raises: `SchemaUnavailableError` for a retryable error of this package or an error of AWS, else
                 `DeserializationError`.
         """

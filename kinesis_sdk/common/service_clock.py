@@ -19,7 +19,8 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ArrivalTimes
 
 _WINDOW = 60.0
-"""An observation is dropped after one to two times this many seconds, if others followed: clocks drift, and a ``Date`` may be wrong."""
+"""An observation is dropped after one to two times this many seconds, if other observations followed: clocks drift, and a ``Date`` may
+be wrong."""
 
 _UNKNOWN = float("-inf")
 
@@ -70,7 +71,7 @@ def _epoch_seconds(date: str) -> float | None:
     """Parse a ``Date`` header. Cached, because many responses come in the same second."""
     try:
         parsed = parsedate_to_datetime(date)
-        # Without a zone ("-0000") it is UTC, but `timestamp` would read it in this machine's zone.
+        # A date without a zone ("-0000") is UTC, but `timestamp` would read it in this machine's zone.
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
         return None
@@ -87,8 +88,8 @@ class ServiceClock:
     """Largest lower bound of the time at Kinesis that recent responses for all shards gave. Thread-safe.
 
     Every time in a response had passed when the response arrived: its ``Date``, and the arrival of its newest record plus
-    the lag that it reports. So this clock is never ahead. While Kinesis sends dates, it is behind by at most one second
-    (dates have no fractions) plus the latency of the response. The wall clock of this machine is not read.
+    the lag that it reports. So this clock is never ahead. While Kinesis sends dates, this clock is behind by at most
+    one second (dates have no fractions) plus the latency of the response. The wall clock of this machine is not read.
     """
 
     def __init__(self) -> None:
@@ -197,7 +198,7 @@ class EstimatedServiceClock:
     def past_millis(self) -> int:
         """Return a time in epoch milliseconds that Kinesis has reached, at most about a second ago.
 
-        Where the machine's clock is known to be wrong, it is the lower bound instead of the estimate.
+        Where the machine's clock is known to be wrong, the result is the lower bound instead of the estimate.
         """
         offset = 0.0 if self._lower <= 0.0 <= self._upper else self._lower
         return int((self._clock.time() + offset) * 1000)

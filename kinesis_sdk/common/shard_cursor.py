@@ -1,8 +1,8 @@
 """Reading one shard by polling: a cursor that opens iterators, makes GetRecords calls and keeps its position.
 
-The consumer and the Spark reader both read through it. It decides *what* is read, so that no record is skipped or read
-twice: it opens iterators, replaces expired ones, and resolves LATEST. Its caller (`consumer.fetch.polling`, `spark.shardio`)
-decides *when* to read and how much, and handles failures.
+The consumer and the Spark reader read through a cursor. The cursor decides *which records* are read, so that no record is
+skipped or read twice: it opens iterators, replaces expired iterators, and resolves LATEST. Its caller
+(`consumer.fetch.polling`, `spark.shardio`) decides *when* to read and how much, and handles failures.
 
 API cost: one GetRecords for each read. One GetShardIterator at the start and after each iterator that Kinesis rejects.
 """
@@ -130,7 +130,7 @@ class ShardCursor:
         return self._started_at_millis
 
     def open(self) -> None:
-        """Open an iterator, unless there is one. It resolves a LATEST start.
+        """Open an iterator, unless there is one. This resolves a LATEST start.
 
         Raises:
             InvalidPositionError: If the shard does not have the position.
@@ -164,8 +164,8 @@ class ShardCursor:
             if not isinstance(error, ExpiredIteratorError) and error.code != _INVALID_ARGUMENT:
                 raise
         # The iterator is five minutes old, or Kinesis no longer accepts its form. (Some emulators report an expired one as
-        # an invalid argument.) A new iterator at the position continues. If it is rejected as well, age is not the
-        # cause, and the caller gets the error.
+        # an invalid argument.) A new iterator at the position continues. If the new iterator is rejected as well, age
+        # is not the cause, and the caller gets the error.
         self._iterator = None
         iterator = self._iterator = self._open()
         return self._get_records(iterator, limit)
@@ -226,8 +226,8 @@ def is_at_tip(page: GetRecordsPage, limit: int) -> bool:
 
     Args:
         page: The page.
-        limit: Maximum number of records that was requested. A full page may have more after it even if Kinesis reports
-            no lag: some emulators never report one.
+        limit: Maximum number of records that was requested. A full page may have more records after it even if Kinesis
+            reports no lag: some emulators never report a lag.
     """
     return not page.header.millis_behind_latest and len(page.records) < limit
 

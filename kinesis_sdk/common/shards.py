@@ -93,7 +93,7 @@ class Shard:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Ids of the parents: none, one (split) or two (merge). They may no longer be listed."""
+        """Ids of the parents: none, one (split) or two (merge). Parents may no longer be listed."""
         return tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p)
 
 
@@ -238,7 +238,7 @@ class ShardMap:
     Args:
         shards: Open shards; their ranges must cover the hash key space without holes and overlaps.
         loaded_at: Monotonic seconds at which loading *started*; the map includes all earlier changes.
-        previous: Map that this one replaces; None for the first map.
+        previous: Map that this map replaces; None for the first map.
 
     Attributes:
         predicted: Cache of recent results of `predict` by hash key, for callers on the hot path. Cleared when full.
@@ -286,7 +286,7 @@ class ShardMap:
         return shard_id
 
     def range_of(self, shard_id: str) -> HashKeyRange | None:
-        """Return the range of a shard of this map or of the previous one; None for a shard of neither."""
+        """Return the range of a shard of this map or of the previous map; None for any other shard."""
         return self._ranges.get(shard_id) or self._previous_ranges.get(shard_id)
 
     def is_open(self, shard_id: str) -> bool:

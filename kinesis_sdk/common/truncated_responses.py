@@ -1,10 +1,10 @@
 """Rejection of responses that were cut off in transit.
 
-botocore does not compare the length of a response with the length that its header declares. It treats the part that
+botocore does not compare the length of a response with the length that its header declares. botocore treats the part that
 arrived as the whole response, and a truncated JSON document becomes a result without members. Most calls notice that a member is
-missing. DynamoDB's do not: a truncated Scan reads as "no items" and a truncated GetItem as "no such item", and a worker
-that trusted it would start the stream from the beginning. The hook of this module rejects such responses with botocore's
-error for them. The call is then retried like one that received no response.
+missing. Calls of DynamoDB do not notice it: a truncated Scan reads as "no items" and a truncated GetItem as "no such item",
+and a worker that trusted it would start the stream from the beginning. The hook of this module rejects such responses with
+botocore's error for them. The call is then retried like a call that received no response.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ keeps columns: payloads and partition keys, and the Kinesis record that carried 
 reader holds it. Creating all of them in advance costs twice the CPU, half of it in the garbage collector.
 
 The fields of a `KinesisRecord` are passed on by position: a `UserRecord` begins with them, in their order, and an aggregate
-replaces the first two. A new field of both needs no change here.
+replaces the first two. A new field of both classes needs no change here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RecordRun(Protocol):
 
     @property
     def payloads(self) -> Iterable[bytes]:
-        """Payload of each."""
+        """Payload of each user record."""
         ...
 
     @property
@@ -73,9 +73,9 @@ class AggregatedRun:
     """The user records of one aggregate.
 
     Args:
-        carrier: The Kinesis record. Its data is not kept, because the payloads are copies of nearly all of it.
+        carrier: The Kinesis record. The record's data is not kept, because the payloads are copies of nearly all of it.
         payloads: Payload of each user record, in the order of the aggregate.
-        partition_keys: Partition key of each.
+        partition_keys: Partition key of each user record.
         explicit_hash_keys: Explicit hash key or None of each user record; None instead of a sequence if no user record has one.
         headers: Headers of each user record; None if no user record has any.
         sealed_size: Bytes of the sealed body that contained them; None if there was none.
@@ -222,7 +222,7 @@ class PlainRun:
 
     @property
     def payloads(self) -> Iterable[bytes]:
-        """Payload of each."""
+        """Payload of each user record."""
         return map(_data_of, self._records)
 
 
@@ -248,7 +248,7 @@ class UserRecords(Sequence[UserRecord]):
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[UserRecord]:
-        # A batch has one run if the stream has no aggregates, or if the response has a single one.
+        # A batch has one run if the stream has no aggregates, or if the response has a single aggregate.
         return iter(self._runs[0]) if len(self._runs) == 1 else chain.from_iterable(self._runs)
 
     @overload
@@ -283,8 +283,8 @@ class UserRecords(Sequence[UserRecord]):
         The cost depends on the number of records in the part, not in the batch.
 
         Args:
-            begin: Index of the first one, at least 0.
-            end: Index after the last one, at most the length.
+            begin: Index of the first record, at least 0.
+            end: Index after the last record, at most the length.
         """
         ends = self._ends
         if begin == 0 and end == len(self):
@@ -312,7 +312,7 @@ class UserRecords(Sequence[UserRecord]):
         return parts[0] if len(parts) == 1 else cls(run for part in parts for run in part._runs)
 
     def without(self, dropped: Mapping[str, Sequence[tuple[int, int]]]) -> UserRecords:
-        """Return the records without parts of some aggregates; the others keep their sub-sequence numbers.
+        """Return the records without parts of some aggregates; remaining records keep their sub-sequence numbers.
 
         Args:
             dropped: Parts to leave out, in order, by the sequence number of their aggregate: pairs of first and last
@@ -346,7 +346,7 @@ def part_of(records: Sequence[UserRecord], begin: int, end: int) -> Sequence[Use
     Args:
         records: The batch, or a list.
         begin: Index of the first record.
-        end: Index after the last one.
+        end: Index after the last record.
     """
     return records.part(begin, end) if isinstance(records, UserRecords) else records[begin:end]
 

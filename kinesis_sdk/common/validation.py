@@ -16,7 +16,7 @@ _told: set[tuple[str, float]] = set()
 """Fields and values that `warn_of_millis` has warned of."""
 
 MAX_INT = 2**63 - 1
-"""Maximum of settings without their own: counters, other languages and databases have 64 bits."""
+"""Maximum of settings without a maximum of their own: counters, other languages and databases have 64 bits."""
 
 
 def check_int(field: str, value: object, low: int, high: int | None = None) -> None:

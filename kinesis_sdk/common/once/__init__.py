@@ -4,8 +4,8 @@ Readers use the names exported here. A `RunReader` for each shard takes all reco
 may need. `carry_out` makes them on a thread that may block; a worker makes them step by step.
 
 The writer's side is the producer's. `stamps.Stamps` gives the records of a stream their identities, in the table of each aggregate
-(`runs.Runs`), and keeps them while an attempt may be stored. `names.Names` makes identities of names. The producer decides when a record
-is sent, and whether an attempt may be stored.
+(`runs.Runs`), and keeps them while an attempt may have been stored. `names.Names` derives identities from names. The producer decides
+when a record is sent, and whether an attempt may have been stored.
 """
 
 from __future__ import annotations

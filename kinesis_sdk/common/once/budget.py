@@ -26,7 +26,7 @@ CALL_BYTES = 400_000
 class LookUpBudget:
     """Bytes that look-ups may read: a bucket that is refilled at a constant rate.
 
-    A response is read as a whole, so the budget may be exceeded by one.
+    A response is read as a whole, so the budget may be exceeded by one response.
 
     Args:
         capacity: Bytes of the full bucket.

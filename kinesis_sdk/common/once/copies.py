@@ -30,14 +30,14 @@ from kinesis_sdk.common.stream import StreamId
 MAX_COPIES = 10_000
 """Maximum Kinesis records with copies that are kept during a search."""
 MAX_COPY_BYTES = 64 * 1024 * 1024
-"""Maximum bytes of their payloads."""
+"""Maximum bytes of the payloads of these records."""
 MAX_SEARCH_BYTES = 600_000_000
 """Maximum bytes that a search reads: a forged record may ask for 15 minutes of a shard. As much as a worker's default budget."""
 _PAGE = 10_000
 _REPORT_INTERVAL = 5.0
 """Seconds between two reports of a search."""
 _READ_PAUSE = 1.0
-"""Seconds between two GetRecords calls of a shard, which leaves four of its five a second to the application."""
+"""Seconds between two GetRecords calls of a shard, which leaves the application four of the shard's five calls a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class FirstCopy:
     """The copy of a user record that readers of this SDK deliver.
 
     Attributes:
-        shard_id: Its shard: the requested one, or an ancestor.
+        shard_id: Shard of the copy: the requested one, or an ancestor.
         sequence_number: Sequence number of its Kinesis record.
         sub_sequence_number: Position inside the aggregate from 0.
         is_repetition: Whether it lies before the requested record, which is therefore not delivered.
@@ -113,7 +113,7 @@ def first_copy(
 
 
 class CopySearch:
-    """A search for the earlier copies of the user records of one Kinesis record. Its calls are made when it is created.
+    """A search for the earlier copies of the user records of one Kinesis record. The search makes its calls when it is created.
 
     Nearly every record cannot have another copy, and costs no call.
 
@@ -228,7 +228,7 @@ class CopySearch:
         ]
 
     def _place_in(self, record: KinesisRecord, sub: int) -> int:
-        """Return the sub-sequence number of a user record's first copy in an aggregate that has one."""
+        """Return the sub-sequence number of a user record's first copy in an aggregate that has such a copy."""
         first = 0
         for run in self._runs:
             if sub < first + run.count:

@@ -19,7 +19,7 @@ class RecordIdentity(NamedTuple):
     Attributes:
         incarnation: 8 bytes, drawn for a request; for a named record, a part of the digest of its name and hash key.
         number: Number of the record, below 2^48.
-        date: Milliseconds since 1970, at Kinesis, before which the record was not sent; None if no attempt of it may be stored.
+        date: Milliseconds since 1970, at Kinesis, before which the record was not sent; None if no attempt may have been stored.
         window: Seconds in which readers recognize another record of that name; 0 for a record without one.
     """
 
@@ -33,11 +33,11 @@ class Identity(NamedTuple):
     """Identity of a user record in its producer: the fields of `RecordIdentity`, and when its first attempt was made.
 
     Attributes:
-        made: Monotonic seconds at which the bytes of the first attempt that may be stored were made; 0 without a date.
+        made: Monotonic seconds at which the bytes of the first attempt that may have been stored were made; 0 without a date.
         wall: The same by the wall clock, in epoch seconds.
-        lapsed: Whether the record may be stored under a former identity, whose first attempt was too long ago to be repeated.
+        lapsed: Whether the record may have been stored under a former identity, whose first attempt was too long ago to be repeated.
         first: Milliseconds since 1970 that Kinesis had reached before any attempt to put a record of that name began. None if that is not
-            known, or an attempt may be stored.
+            known, or an attempt may have been stored.
         again: Whether the caller knows that it may have put the record before. Readers then do not warn of a name that was taken.
     """
 
@@ -58,16 +58,16 @@ class Identity(NamedTuple):
 
     @property
     def may_be_stored(self) -> bool:
-        """Whether an attempt to send the record may be stored."""
+        """Whether an attempt to send the record may have been stored."""
         return self.date is not None or self.lapsed
 
     @property
     def held_until(self) -> float:
-        """Monotonic seconds before which the record is not sent; minus infinity if no attempt of it may be stored."""
+        """Monotonic seconds before which the record is not sent; minus infinity if no attempt may have been stored."""
         return float("-inf") if self.date is None else self.made + HOLD_OFF
 
     def continues(self, other: Identity) -> bool:
-        """Return whether this identity continues the run of another one, which is before it."""
+        """Return whether this identity continues the run of another identity, which precedes it."""
         return self.window == 0 == other.window and (self.incarnation, self.date, self.number - 1) == (
             other.incarnation,
             other.date,
@@ -93,9 +93,10 @@ class Stamp(NamedTuple):
 
 
 def resumed(identity: RecordIdentity, now: float) -> Identity:
-    """Return the identity of a record that this process or another one failed to put.
+    """Return the identity of a record that this process or another process failed to put.
 
-    If it may be stored, it is held from now on (monotonic seconds of this process), and its age is taken from the wall clock.
+    If the record may have been stored, it is held from now on (monotonic seconds of this process), and its age is taken from
+    the wall clock.
     """
     if identity.date is None:
         return Identity(*identity)

@@ -1,10 +1,10 @@
 """Memory of a reader of one shard: the runs that it has read, as a cache of the stream that is bounded in time and bytes.
 
-The memory has two uses. If it has a copy, any copy at a later position is a repetition. And it has every copy since `RunMemory.since`,
-so a copy that is missing was not stored in that time.
+The memory has two uses. If the memory has a copy, any copy at a later position is a repetition. And the memory has every copy since
+`RunMemory.since`, so a copy that is missing was not stored in that time.
 
-Each entry has its position. After a failed delivery, a reader reads again records that the memory already has. Without positions
-it would take each of them for a repetition of itself and lose it.
+Each entry has its position. After a failed delivery, a reader reads again records that the memory already has. Without
+positions, the reader would take each of these records for a repetition of itself and lose it.
 
 The memory is a series of segments in the order of the path. New entries go into the newest segment; the oldest is forgotten as a
 whole. If the memory becomes too large, older segments are compressed before any is forgotten::
@@ -41,7 +41,7 @@ KEPT_MILLIS = 60_000
 """Milliseconds of arrivals for which a run is kept."""
 
 ANCESTOR = -1
-"""Sequence number of every copy in an ancestor of the shard, because all are before the shard's first record."""
+"""Sequence number used for every copy in an ancestor of the shard: these copies all precede the shard's first record."""
 
 NEVER = float("inf")
 
@@ -72,9 +72,9 @@ _SEGMENTS = 8
 """Number of segments among which a memory divides its bytes, and the time for which it keeps entries."""
 
 MAX_SEALED = 32
-"""Maximum sealed segments, because a search may visit all of them: twice as many as the spans of time need, and one more for each `_LARGE`
-bytes that they take. Aggregates without an arrival, which never become too old, and look-ups over hours with few records would
-cause more."""
+"""Maximum sealed segments, because a search may visit all of them: twice as many as the spans of time need, and one more segment for each
+`_LARGE` bytes that the segments take. Aggregates without an arrival, which never become too old, and look-ups over hours with few records
+would cause more."""
 
 _LARGE = 1 << 20
 """Minimum bytes of a full segment, even if compressed. In a memory of less than 32 MiB, full segments are smaller, and there are at most 24."""
@@ -133,14 +133,15 @@ class _Overlapping(Pieces):
 
     def __init__(self) -> None:
         super().__init__()
-        # Index of the first aggregate with these bytes. Equal bytes have equal tables, so a later one adds nothing.
+        # Index of the first aggregate with these bytes. Equal bytes have equal tables, so a later aggregate adds
+        # nothing.
         self.digests: dict[bytes, int] = {}
 
 
 class Segment:
     """The runs of some aggregates that follow each other in one shard.
 
-    The next segment begins at the arrival ``until``, or when this one has ``max_bytes``.
+    The next segment begins at the arrival ``until``, or when this segment has ``max_bytes``.
     """
 
     __slots__ = (
@@ -163,7 +164,8 @@ class Segment:
     )
 
     def __init__(self, until: float = NEVER, max_bytes: float = NEVER) -> None:
-        # Latest arrival of its aggregates: infinity if one has none, minus infinity if the segment is empty.
+        # Latest arrival of its aggregates: infinity if an aggregate has no arrival, minus infinity if the segment is
+        # empty.
         self.newest: float = -NEVER
         self.last: int = ANCESTOR  # sequence number of its last aggregate
         self.size: int = 0  # estimated bytes
@@ -179,8 +181,9 @@ class Segment:
         self._packed_sequences = b""
         self._packed_digests = b""
         self._width = 0
-        # Named records: the place of the first copy, and all places if there are several. A copy that arrived no later than an earlier
-        # one is left out, because every query finds the earlier one too. So later places have later arrivals.
+        # Named records: the place of the first copy, and all places if there are several. A copy that arrived no later
+        # than an earlier copy is left out, because every query finds the earlier copy, too. So later places have later
+        # arrivals.
         self._names: dict[bytes, int] = {}
         self._several: dict[bytes, list[int]] = {}
         self._compressed: _Names | None = None
@@ -265,7 +268,7 @@ class Segment:
     def add_single(
         self, sequence: int, arrival: int, digest: bytes, key: bytes, number: int, count: int
     ) -> bool:
-        """Add an aggregate of one run that cannot be equal to an earlier one, see `RunMemory.add_single`."""
+        """Add an aggregate of one run that cannot be equal to an earlier aggregate, see `RunMemory.add_single`."""
         if arrival >= self._until or self.size >= self._max_bytes:
             return False
         arrivals, runs = self._arrivals, self._runs
@@ -328,11 +331,11 @@ class Segment:
         return int.from_bytes(self._packed_sequences[index * width : (index + 1) * width], "big")
 
     def _limit(self, sequence: int, sub: int) -> int:
-        """Return the place before which all aggregates are before a position of the shard."""
+        """Return the limit of the places of all aggregates before a position of the shard."""
         if sequence > self.last:
             return _END
         count = len(self._arrivals)
-        if sequence == self.last:  # the usual case, if it is not later
+        if sequence == self.last:  # the most frequent case besides a later position
             return count - 1 << _SUB_BITS | sub
         index = bisect_left(range(count), sequence, key=self._sequence_at)
         is_there = index < count and self._sequence_at(index) == sequence
@@ -380,7 +383,8 @@ class Segment:
 
     def has_equal_name(self, key: bytes, sequence: int, digest: bytes) -> bool:
         """Return whether an aggregate of the shard before a sequence number has equal bytes and contains the named record."""
-        # Of several copies, the first one and the last one before the limit are enough: equal bytes are stored one right after the other.
+        # Of several copies, the first and the last copy before the limit are enough: equal bytes are stored right after
+        # each other.
         place = self._place_of(key)
         if place is None or self.last == ANCESTOR:
             return False
@@ -401,7 +405,7 @@ class Segment:
 
 
 def _end(run: int) -> int:
-    """Return the number after a run's last one."""
+    """Return the number after a run's last number."""
     return (run >> _RUN_BITS) + (run >> _PLACE_BITS & _COUNT)
 
 
@@ -454,7 +458,7 @@ def _segment_bytes(max_bytes: int) -> int:
 
 
 def _shrink(segments: Sequence[Segment], size: int, max_bytes: int) -> int:
-    """Compress segments, the first ones first, until they fit; return their total bytes."""
+    """Compress segments, the first segments first, until they fit; return their total bytes."""
     for segment in segments:
         if size <= max_bytes:
             break
@@ -512,7 +516,7 @@ class RunMemory:
 
     @property
     def size(self) -> int:
-        """Estimated bytes that it takes."""
+        """Estimated bytes that the memory takes."""
         return self._open.size + self._sealed_bytes
 
     @property
@@ -599,7 +603,8 @@ class RunMemory:
         if since >= self._short_until or newest == NEVER or newest <= self.since:
             return None
         window = newest - since
-        # A whole segment is forgotten at a time, and another one may be empty. At least this part of the bytes is in use.
+        # A whole segment is forgotten at a time, and another segment may be empty. At least this part of the bytes is
+        # in use.
         used = (_SEGMENTS - 2) / _SEGMENTS
         needed = self.size * window / (newest - self.since) / used
         return Shortage(self._max_bytes, ceil(max(needed, self._max_bytes)), round(window))
@@ -617,7 +622,7 @@ class RunMemory:
             found: Copies before all entries of the memory, in the order of the path.
             since: Arrival since which they are complete.
             first: Sequence number in the shard since which they are complete.
-            left_out: Whether there was no room for older ones.
+            left_out: Whether there was no room for older copies.
         """
         self.since = min(self.since, since)
         self.first = min(self.first, first)
@@ -632,7 +637,7 @@ class RunMemory:
         """Keep entries longer: a suspect was searched for ``distance`` milliseconds before its ``arrival``."""
         if arrival - self._reach_at > KEPT_MILLIS:
             self._reach = 0
-        # Distances vary. A shorter one must not let the memory forget what the next longer one needs.
+        # Distances vary. A shorter distance must not let the memory forget copies that the next longer distance needs.
         if distance >= self._reach // 2:
             self._reach, self._reach_at = max(self._reach, distance), arrival
 
@@ -674,7 +679,7 @@ class RunMemory:
 
 
 class Recollection:
-    """The copies that a look-up reads, until it is complete: the newest ones, as many as a memory holds.
+    """The copies that a look-up reads, until it is complete: the newest copies, as many as a memory holds.
 
     Shards come in the order in which they are read: the shard itself, then its ancestors, each from old to new.
 
@@ -689,7 +694,7 @@ class Recollection:
         self.since: float | None = None
         self.first: int | None = None
         self._max_bytes = max_bytes
-        # Bytes of all segments, except the last one of the shard that is being read.
+        # Bytes of all segments, except the last segment of the shard that is being read.
         self._size = 0
         self._shards: list[deque[Segment]] = []
 

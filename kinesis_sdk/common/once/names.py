@@ -2,7 +2,7 @@
 
 An identity is a part of a digest of namespace, hash key and name, so it has a fixed size and does not reveal the name. Readers
 compare identities within a shard, and know neither namespace nor secret. If two different records had one identity, readers would leave
-the second one out. So the digest has everything that tells records apart:
+the second record out. So the digest contains everything that distinguishes records:
 
 - The hash key: a shard has many keys, and order 1 of one customer is not order 1 of another customer.
 - The namespace: two services may call different facts ``order-78``.
@@ -33,7 +33,7 @@ _NUMBER_SIZE = 6
 class Names:
     """The names of a namespace, as identities of records. Thread-safe.
 
-    Without a ``namespace``, it refuses every name. ``secret`` is the key of the digest.
+    Without a ``namespace``, every name is rejected. ``secret`` is the key of the digest.
     """
 
     def __init__(self, namespace: str | None, secret: bytes | None = None) -> None:

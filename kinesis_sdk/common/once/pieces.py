@@ -3,13 +3,13 @@
 An honest producer hardly ever writes overlapping runs. An attacker may write any, so nothing here depends on their form:
 
 - Runs are kept as disjoint pieces in order, each with its copies. A query yields disjoint parts, at most one for each number.
-- A copy of a piece that arrived no later than an earlier one is left out, because every query that finds it finds the earlier one too.
-  So arrivals rise with places, and one bisection finds the result.
-- Pieces are in blocks of `_BLOCK` numbers, so that an insertion moves fewer entries than that.
+- A copy of a piece that arrived no later than an earlier copy is left out, because every query that finds the copy also finds the
+  earlier copy. So arrivals rise with places, and one bisection finds the result.
+- Pieces are in blocks of `_BLOCK` numbers, so that an insertion moves fewer entries than a block has.
 - Each pair of a piece and a copy stands for at least one stored user record, even after a piece was divided. So memory grows with the
   bytes of the stream, and time with these bytes times the logarithm of a bisection.
 
-A place is a position as a number: a record that is stored later has a higher one.
+A place is a position as a number: a record that is stored later has a higher place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Part = tuple[int, int]
 """First and last number of user records of a run."""
 
 NO_ARRIVAL = 1 << 62
-"""Arrival of a copy for which Kinesis reports none: later than every other, so that the copy counts."""
+"""Arrival of a copy for which Kinesis reports none: later than every other arrival, so that the copy counts."""
 
 _BLOCK_BITS = 12
 _BLOCK = 1 << _BLOCK_BITS
@@ -43,7 +43,7 @@ _ENTRY_BYTES = 9
 
 
 def add_copy(copies: list[Copy], copy: Copy) -> bool:
-    """Add a copy after all others, unless they cover it; return whether there is one more.
+    """Add a copy after all other copies, unless they cover it; return whether there is one more copy.
 
     Of two copies at the same place, only the later arrival is kept.
     """
@@ -137,7 +137,7 @@ class _Block:
         return size
 
     def _divide(self, number: int) -> int:
-        """Divide the piece that contains a number before it; return how many bytes that takes."""
+        """Divide the piece that contains a number, right before that number; return how many bytes that takes."""
         index = bisect_left(self.lasts, number)
         if index == len(self.starts) or self.starts[index] >= number:
             return 0

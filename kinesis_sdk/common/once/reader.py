@@ -10,14 +10,14 @@ as repeated are *suspects*. The reader searches its memory for their earlier cop
 
 | rule | |
 | --- | --- |
-| R1 | A misplaced aggregate is dropped: its producer puts it again. One older than `OLDEST_MILLIS` was forwarded from elsewhere and is treated like an aggregate without a tag. An aggregate that was made for another shard is judged after the shard's range is known, if necessary from ListShards. |
-| R2 | A run is suspect if it is marked (`REPEAT`, or `NAMED` without `FIRST`), or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
+| R1 | A misplaced aggregate is dropped: its producer puts it again. A misplaced aggregate older than `OLDEST_MILLIS` was forwarded from elsewhere and is treated like an aggregate without a tag. An aggregate that was made for another shard is judged after the shard's range is known, if necessary from ListShards. |
+| R2 | A run is suspect if it is marked (`REPEAT`, or `NAMED` without `FIRST`), or arrived no earlier than `EARLY_MILLIS` before the end of its hold-off. |
 | R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later, within the reader's reach. |
 | R4 | The memory is complete since the first record that was read, and each of its entries has a position. |
 | R5 | If the memory begins later than `_earliest`, the shard is read again from there on, and its parents as far as they reach. |
 | R6 | If the earlier copies have expired, or reading them is not permitted, the record is delivered and counted as unknown. |
 | R7 | Equal bytes, stored twice in the shard, are one record: something between the producer and Kinesis repeated the request. |
-| R8 | Dropped records count as delivered; the caller sees to this. |
+| R8 | Dropped records count as delivered; the caller ensures this. |
 
 A worker, a Spark task or a Lambda function does this for the batches of a shard, in order:
 
@@ -204,8 +204,8 @@ class _Copies:
 class _Wanted:
     """The names and numbers that a look-up searches for, and the copies of these records that were read.
 
-    Its size grows with the suspects, not with the records that are read: it keeps the names and numbers of the suspects, and one copy of
-    each from before the first suspect.
+    The size of this object grows with the suspects, not with the records that are read: it keeps the names and numbers of the suspects,
+    and one copy of each from before the first suspect.
     """
 
     __slots__ = ("_before", "_begin", "_behind", "_names", "_numbers")
@@ -270,8 +270,8 @@ class RunReader:
         shard_id: The shard.
         hash_key_range: Range of the shard; None if it is not known. The first look-up that needs it then finds it out, once.
         parents: Ids of the shard's parents; None if they are not known. Without parents the shards need not be listed.
-        contiguous: Whether there is no gap inside a batch, nor between a batch and the next one. Otherwise a copy that was not
-            read proves nothing, so every suspect without a known earlier copy is looked up.
+        contiguous: Whether there is no gap inside a batch, nor between a batch and the next batch. Otherwise a copy that was
+            not read proves nothing, so every suspect without a known earlier copy is looked up.
         drops_equal: Whether equal bytes in the shard are dropped (R7). The decision depends on the records read before, so
             pass False for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
@@ -355,7 +355,7 @@ class RunReader:
         """Judge an aggregate with a tag; the ``on_tagged`` of `deaggregate`.
 
         Returns:
-            False if it is to be treated like an aggregate without a tag: the table does not fit, or it is misplaced and old.
+            False if the aggregate must be treated like one without a tag: the table does not fit, or it is misplaced and old.
         """
         count = len(columns.payloads)
         tag = columns.tag
@@ -410,12 +410,12 @@ class RunReader:
                 self._judge_runs(carrier, table.runs, is_new=sequence > read_before)
 
     def _judge_kept_back(self) -> None:
-        """Judge the aggregates that waited for the range. It is known now, or never will be in this batch."""
+        """Judge the aggregates that waited for the range. The range is known now, or cannot be found out in this batch."""
         kept_back, self._kept_back = self._kept_back, []
         for one in kept_back:
             if one.table.made_for != self._checksum:
                 if self._range is None:
-                    # It may be misplaced, so it is not dropped, and no other copy is dropped because of it.
+                    # The aggregate may be misplaced, so it is not dropped, and no other copy is dropped because of it.
                     self._decision.unknown += one.user_records
                     continue
                 if one.is_outside(self._range):
@@ -445,7 +445,7 @@ class RunReader:
                 if flags or arrival is None or arrival >= date + holdoff * 1000 - EARLY_MILLIS:
                     self._judge(carrier.sequence_number, sequence, sub, run, key, arrival)
                 elif self._drops_equal and memory.has_run(key, date - EARLY_MILLIS):
-                    # Nearly every run is not suspect, and the only one of its key.
+                    # Nearly every run is not suspect, and is the only run of its key.
                     wanted = number, number + length - 1
                     if memory.has_equal(key, wanted, sequence, digest):
                         self._repeat(carrier.sequence_number, sub, run, [wanted])
@@ -455,7 +455,7 @@ class RunReader:
 
     def _drop_misplaced(self, carrier: KinesisRecord, table: RunTable, count: int) -> bool:
         arrival = _millis(carrier)
-        # Without an arrival its age is not known, and dropping a forwarded record would lose it.
+        # Without an arrival, the aggregate's age is unknown, and dropping a forwarded record would lose it.
         if arrival is None or any(arrival > run.date + OLDEST_MILLIS for run in table.runs):
             return False
         self._drop(carrier.sequence_number, [(0, count - 1)])
@@ -520,8 +520,8 @@ class RunReader:
         """Return the reads that the batch needs before it can be decided; None if it needs none.
 
         Args:
-            now_millis: Time at Kinesis, in milliseconds since 1970. It tells whether copies may have expired, and so whether
-                to find out how long the stream keeps records. None assumes `RETENTION_MILLIS`.
+            now_millis: Time at Kinesis, in milliseconds since 1970. This time shows whether copies may have expired, and so
+                whether to find out how long the stream keeps records. None assumes `RETENTION_MILLIS`.
         """
         if self._look_up is None and self.needs_look_up:
             if self._budget is not None:
@@ -558,7 +558,7 @@ class RunReader:
         """Return the decision on the batch. The next one may begin.
 
         Args:
-            now_millis: Time at Kinesis, in milliseconds since 1970. It is used only to tell which copies were trimmed.
+            now_millis: Time at Kinesis, in milliseconds since 1970. This time is used only to decide which copies were trimmed.
 
         Raises:
             ValueError: If a look-up is not complete.
@@ -590,7 +590,7 @@ class RunReader:
             self._decision.unknown += suspect.run.count - _size(found)
 
     def forget_batch(self) -> None:
-        """Forget the current batch because it will be read again. Its records stay in the memory."""
+        """Forget the current batch because it will be read again. The records of the batch stay in the memory."""
         self._settle()
         self._suspects, self._kept_back, self._look_up, self._decision = [], [], None, Decision()
 
@@ -617,9 +617,9 @@ class LookUp:
     | `ListShards` | `listed` |
     | either, and access is denied | `refused`; there may be another step. Every other failure is retried |
 
-    Calls: GetShardIterator and GetRecords for the shard. If it has parents, or if its range is not known, ListShards. For each
-    shard with listed parents, two calls for its oldest record; unless that is old enough, two or more for each parent. If the
-    wanted copies may have expired, two calls for the oldest record of each of these shards.
+    Calls: GetShardIterator and GetRecords for the shard. If the shard has parents, or if its range is not known, ListShards. For each
+    shard with listed parents, two calls for its oldest record; unless that record is old enough, two or more for each parent.
+    If the wanted copies may have expired, two calls for the oldest record of each of these shards.
 
     Args:
         stream_name: Name of the stream.
@@ -641,7 +641,7 @@ class LookUp:
         before: Sequence number at which the shard has been read far enough; -1 if nothing is searched for.
         now_millis: As the argument.
         shortage: Sizes of the memory, if the look-up is needed because the memory is too small. None for other reasons: the
-            reader began after the earliest copy, or was rewound, or a window is longer than those before.
+            reader began after the earliest copy, or was rewound, or a window is longer than the earlier windows.
     """
 
     def __init__(
@@ -720,7 +720,7 @@ class LookUp:
                 self._only_young = True
                 young = [suspect for suspect in self._suspects if _span(suspect) <= YOUNG_MILLIS]
                 if len(young) == len(self._suspects):
-                    continue  # the reserve is for them
+                    continue  # the reserve is for young suspects
             if self.over_budget is None:
                 self.over_budget = max(self._suspects, key=_span).sequence_number
             self._waiting.clear()
@@ -839,7 +839,7 @@ class LookUp:
     def _parents(self, shard_id: str) -> tuple[str, ...]:
         """Return the listed parents of a shard."""
         # ListShards may lag behind a reshard: the end of a parent names its children, a worker begins to read them, and ListShards
-        # lists only the parent. Without the parents that the worker names, their copies would not be found.
+        # lists only the parent. Without the parents that the worker names, copies in these parents would not be found.
         if shard_id == self._shard_id and shard_id not in self._listed:
             return tuple(parent for parent in self._history.named if parent in self._listed)
         return () if self._graph is None else self._graph.parents(shard_id)
@@ -963,8 +963,8 @@ def _earliest(run: Run, arrival: int | None) -> int:
     if arrival is None:
         return since
     if run.flags & _MARKED == REPEAT:
-        # Not for named records: an earlier record of the same name outside the window is another record, and dropping this
-        # one as its copy would lose it.
+        # Not for named records: an earlier record of the same name outside the window is another record, and dropping
+        # this record as its copy would lose it.
         since = min(since, arrival - _MARKED_MILLIS)
     return max(since, arrival - OLDEST_MILLIS)
 

@@ -15,8 +15,8 @@ class Runs:
         tag: Value of the tag, for all runs; empty until it is set, before the aggregate is encoded.
         first_length: Length of the first user record without its tag.
         stamp: Identifies the fresh records of the last attempt; None before it, and once the records have their identities.
-        held_until: Monotonic seconds before which the aggregate is not sent, because a record inside may be stored; minus infinity
-            if none is.
+        held_until: Monotonic seconds before which the aggregate is not sent, because a record inside may have been stored; minus
+            infinity if none is.
     """
 
     __slots__ = ("_last", "first_length", "held_until", "stamp", "starts", "tag")

@@ -33,16 +33,17 @@ A record costs nothing until an attempt of it has an unknown outcome: the number
 Rules:
 
 - A fresh record gets an incarnation, a number and a date each time it is sent: a failed attempt that certainly stored nothing leaves no trace.
-- The incarnation is drawn for each request and never continued. A process image may run twice (a restored virtual machine, CRIU, SnapStart), and
-  no clock tells a process that it was copied. If two copies continued from one state, they would give one identity to two records, and
-  readers would drop one of them. A record that is HELD in the image is repeated by both copies with one identity: it is one put.
+- The incarnation is drawn for each request and never continued. A process image may run twice (a restored virtual machine, CRIU,
+  SnapStart), and no clock shows a process that it was copied. If two copies continued from one state, they would give one identity to two
+  records, and readers would drop one of these records. A record that is HELD in the image is repeated by both copies with one identity:
+  it is one put.
 - The date is never later than the time at Kinesis of any attempt with this identity. At least `HOLD_OFF` seconds of the monotonic clock
-  pass between the first such attempt and the second. So a copy that arrives before the date plus the hold-off is the first one,
-  and readers look nothing up for it.
-- The caller of a named record may know a moment before which no attempt to put it began (`Identity.first`). Until an attempt may be
-  stored, the record is dated by that moment and says so (`FIRST`). Its hold-off ends no later than `HOLD_OFF` seconds after this attempt,
-  and no later than `FIRST_HOLD_OFF` seconds after another process that may put it began.
-- A repetition is marked for good, with the identity of the first attempt that may be stored.
+  pass between the first such attempt and the second. So a copy that arrives before the date plus the hold-off is the first
+  copy, and readers look nothing up for it.
+- The caller of a named record may know a moment before which no attempt to put it began (`Identity.first`). Until an attempt may have
+  been stored, the record is dated by that moment and says so (`FIRST`). Its hold-off ends no later than `HOLD_OFF` seconds after this
+  attempt, and no later than `FIRST_HOLD_OFF` seconds after the start of another process that may put it.
+- A repetition is marked for good, with the identity of the first attempt that may have been stored.
 - After `REPEAT_WINDOW` seconds, readers do not look back far enough: the record gets a new identity and may be stored twice.
 """
 
@@ -78,14 +79,14 @@ if TYPE_CHECKING:
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 REPEAT_WINDOW = 600.0
-"""A record gets a new identity this many seconds after the first attempt that may be stored. Readers look back 900 s."""
+"""A record gets a new identity this many seconds after the first attempt that may have been stored. Readers look back 900 s."""
 
 WRAPPING = 132
 """Bytes by which a user record may grow if it is sent as an aggregate of one: magic and digest, the key table and a hash key, its tag and
 the one-byte partition key, without its own key."""
 
 _UNDATED = 2.0
-"""Seconds by which the wall clock may be ahead. They are subtracted where responses have no ``Date``."""
+"""Seconds by which the wall clock may be ahead. These seconds are subtracted where responses have no ``Date``."""
 
 _FRESH = 600.0
 """Seconds for which the monotonic clock alone advances the ``Date`` of a response."""
@@ -97,7 +98,7 @@ _CLOCKS = Struct("<3qI")
 
 
 _LAPSED = Identity(b"", 0, lapsed=True)
-"""For a record without an identity: a former one lapsed, so it may be stored."""
+"""For a record without an identity: a former identity lapsed, so the record may have been stored."""
 
 
 class KnownStream(Protocol):
@@ -117,7 +118,7 @@ class KnownStream(Protocol):
 
 
 class IdentifiedRecord(Protocol):
-    """A user record. ``identity`` is None until an attempt of it may be stored, unless the application named it."""
+    """A user record. ``identity`` is None until an attempt may have been stored, unless the application named it."""
 
     identity: Identity | None
 
@@ -153,7 +154,7 @@ class Stamps:
 
     ``enabled`` is ``ProducerConfig.idempotent``. ``entropy`` is `fresh_entropy` except in tests. Two producers that draw the same bytes in
     the same millisecond lose records, so it is not the generator that a user may seed. ``begun_anew`` counts user records that got a new
-    identity although an earlier attempt may be stored.
+    identity although an earlier attempt may have been stored.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class Stamps:
         return resumed(identity, now)
 
     def maybe_stored(self, record: IdentifiedRecord) -> bool | None:
-        """Return whether an attempt to send a record may be stored; None if records are sent without identities."""
+        """Return whether an attempt to send a record may have been stored; None if records are sent without identities."""
         if not self._tagging:
             return None
         identity = record.identity
@@ -317,7 +318,7 @@ class Stamps:
         return Run(1, holdoff, NAMED | FIRST, identity.incarnation, date, identity.number)
 
     def keep(self, entry: StampedEntry) -> None:
-        """Keep the identities of an attempt that may be stored: from now on, its records are held and marked.
+        """Keep the identities of an attempt that may have been stored: from now on, its records are held and marked.
 
         Does nothing for an entry that was sent without identities.
         """
@@ -335,7 +336,8 @@ class Stamps:
             elif identity.date is None:
                 date = _from(stamp, identity)
                 if identity.first is not None:
-                    # The date and the window then tell when it was first sent, as for other named records; see `resumed`.
+                    # The date and the window then show when the record was first sent, as for other named records; see
+                    # `resumed`.
                     identity = identity._replace(window=max(1.0, (stamp.date - date) / 1000), first=None)
                 record.identity = identity._replace(date=date, made=stamp.made, wall=stamp.wall)
         runs.held_until = max(runs.held_until, stamp.made + HOLD_OFF)

@@ -1,9 +1,9 @@
 """The table of runs, which an idempotent producer writes into the first user record of each aggregate.
 
 A *run* is a series of user records with consecutive numbers that share all other properties: the incarnation of the request, the
-date before which none of them can have been stored, and whether an earlier attempt may be stored. A record's identity
-is (incarnation, date, number), or (incarnation, number) if the application named it. The table contains everything that a reader
-needs to recognize a repetition; see `docs/repetitions.md`.
+date before which none of them can have been stored, and whether an earlier attempt may have been stored. A record's
+identity is (incarnation, date, number), or (incarnation, number) if the application named it. The table contains
+everything that a reader needs to recognize a repetition; see `docs/repetitions.md`.
 
 The table is the value of a tag with the key `TAG_KEY`. Tags are part of the KPL's format; no known reader but ours reads them.
 In the value, base64 (URL alphabet, no padding) carries, with big-endian numbers::
@@ -39,14 +39,14 @@ TAG_KEY = "k1"
 """Key of the tag."""
 
 REPEAT = 1
-"""Flag: an earlier attempt to send these records may be stored."""
+"""Flag: an earlier attempt to send these records may have been stored."""
 
 NAMED = 2
 """Flag: the application named the record, so another `put` of it has the same identity. The run has one record."""
 
 FIRST = 4
 """Flag of a named run: it is the first attempt since its date, and no other attempt sends the record before the hold-off has passed. So, as
-with a run without flags, a copy that arrives in time is the first one. Never together with `REPEAT`."""
+with a run without flags, a copy that arrives in time is the first copy. Never together with `REPEAT`."""
 
 _KNOWN_FLAGS = REPEAT | NAMED | FIRST
 
@@ -69,7 +69,7 @@ MAX_RUNS = 8_192
 51,200 bytes has at most 1,345 (38 bytes each). So only named or repeated records in aggregates of 300 KiB and more reach it."""
 
 HOLD_OFF = 4
-"""Minimum seconds between the first attempt that may be stored and the next attempt of the producer."""
+"""Minimum seconds between the first attempt that may have been stored and the producer's next attempt."""
 
 FIRST_HOLD_OFF = MAX_HOLDOFF
 """Maximum hold-off of a `FIRST` run, in seconds. A sender that may repeat one waits this long after its own start."""
@@ -121,7 +121,7 @@ class Run(NamedTuple):
         flags: `REPEAT`, `NAMED`, both or 0; or `NAMED` and `FIRST`.
         incarnation: 8 bytes: the request's, or for a named run a part of the digest of its name and hash key.
         date: Milliseconds since 1970. No attempt to send these records was made before.
-        number: Number of the first user record, below 2^48; the others count up.
+        number: Number of the first user record, below 2^48; the numbers of the other user records count up.
     """
 
     count: int  # type: ignore[assignment]  # a field of this name hides `tuple.count`, which nothing needs here
@@ -212,7 +212,7 @@ def encode_table(stream_name: str, made_for_shard: str | None, runs: Sequence[Ru
 def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | None:
     """Return the table in the value of a tag.
 
-    It never raises an exception: tags may come from anywhere.
+    This function never raises an exception: tags may come from anywhere.
 
     Args:
         value: Value of the first user record's tag with the key `TAG_KEY`.
@@ -313,7 +313,7 @@ def _fit(flags: int) -> bool:
 def tag_size(runs: int) -> int:
     """Return the size in bytes of the whole tag with this number of runs, inside its user record.
 
-    52 for one run and 32 for each further one, but 34 for the fourth and 2 more at 16 KiB, where lengths take a further
+    52 for one run and 32 for each further run, but 34 for the fourth and 2 more at 16 KiB, where lengths take a further
     byte. The length of the user record that contains it may take a further byte, too.
     """
     value = HEADER_LENGTH + RUN_LENGTH * runs

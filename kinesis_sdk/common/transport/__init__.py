@@ -15,7 +15,7 @@ endpoint, region, credentials, proxies, certificates and timeouts, opens the con
 | body of an UpdateItem request with text and numbers only | `json.dumps` |
 | signature | a form, which must first reproduce a signature of boto3 |
 | send on an open connection of boto3's pool | `kinesis_sdk.common.transport.connection` |
-| send where there is none, or through a proxy | the HTTP session of the client |
+| send without an open connection, or through a proxy | the HTTP session of the client |
 | records of a response | `kinesis_sdk.common.transport.get` |
 | everything else in a response | botocore's parser |
 
@@ -27,9 +27,9 @@ Everything else is left to boto3 itself, with the same result:
 | the form of the request is not known, or its parameters are unusual | boto3 makes the call |
 | an error response, a transport error, or a response that is truncated or lacks its member | see below |
 
-In the last case boto3 makes the call too, but takes the existing response (or exception) as the result of its first attempt,
-by botocore's public event ``before-send``. It raises its usual exceptions and retries according to its retry mode. No request
-is sent twice: a throttled call counts once at Kinesis.
+In the last case boto3 makes the call, too, but takes the existing response (or exception) as the result of its own first
+attempt, by botocore's public event ``before-send``. boto3 raises its usual exceptions and retries according to its retry
+mode. No request is sent twice: a throttled call counts once at Kinesis.
 
 boto3 makes all SubscribeToShard calls: there is one in five minutes for each shard, and its response is a stream. `sending` lets their
 requests go another way.

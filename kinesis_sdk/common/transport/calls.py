@@ -51,7 +51,7 @@ _UPDATE = frozenset(
 _MAPS = frozenset({"Key", "ExpressionAttributeNames", "ExpressionAttributeValues"})
 
 _MAX_FORMS = 1000
-"""Maximum number of forms, beyond which all are dropped: each stream that requests name by ARN has its own."""
+"""Maximum number of forms, beyond which all forms are dropped: each stream that requests name by ARN has forms of its own."""
 
 _HOOK = "kinesis-sdk-transport"
 
@@ -59,8 +59,8 @@ _HOOK = "kinesis-sdk-transport"
 class Transport:
     """A boto3 client for Kinesis or DynamoDB whose hot calls cost less CPU time. Thread-safe.
 
-    `put_records` and `get_records` of this package use it, and its own methods make the other hot calls. It gives the same
-    responses and exceptions as the client, and all other methods and attributes are the client's own.
+    `put_records` and `get_records` of this package use it, and its own methods make the other hot calls. A transport gives
+    the same responses and exceptions as the client, and all other methods and attributes are the client's own.
 
     Args:
         client: boto3 client. Any other object makes all calls itself.
@@ -133,7 +133,7 @@ class Transport:
             in_cbor: Whether ``body`` is CBOR.
 
         Returns:
-            The attempt. If it has no ``body``, or the body cannot be parsed, boto3 has to make the call:
+            The attempt. If the attempt has no ``body``, or the body cannot be parsed, boto3 has to make the call:
             see `Attempt.by_boto3`.
 
         Raises:
@@ -225,7 +225,7 @@ class Transport:
 
 
 class _Form(NamedTuple):
-    """Common part of the calls of one kind; ``context`` is botocore's, from which the retry policy reads."""
+    """Common part of the calls of one kind; ``context`` is botocore's context, which the retry policy reads."""
 
     request: RequestForm
     in_cbor: RequestForm
@@ -327,7 +327,7 @@ class Attempt:
         return document if found else None
 
     def said(self) -> Any:
-        """Return the content of the request as it would be parsed from JSON. Raises ValueError if it cannot be read."""
+        """Return the content of the request as if parsed from JSON. Raises ValueError if it cannot be read."""
         return cbor.document(self.sent) if self.sent_cbor else json.loads(self.sent)
 
     def metadata(self) -> dict[str, Any]:
@@ -339,7 +339,7 @@ class Attempt:
         return result
 
     def accepts(self, parsed: dict[str, Any]) -> bool:
-        """Return whether the client's retry policy accepts a response. It may add to the metadata, and counts successes."""
+        """Return whether the client's retry policy accepts a response. The policy may add to the metadata, and counts successes."""
         owner, response = self._owner, self.outcome
         model = owner._models[self.operation]
         emit = owner.client.meta.events.emit
@@ -442,7 +442,7 @@ _send: ContextVar[Callable[[Any], Any] | None] = ContextVar("kinesis_sdk_send", 
 def sending(send: Callable[[Any], Any]) -> Iterator[None]:
     """Send the requests of boto3's calls on this thread in another way, while the context lasts.
 
-    Only clients that a `Transport` wraps ask ``send``, and only unmodified ones.
+    Only unmodified clients that a `Transport` wraps call ``send``.
 
     Args:
         send: Called with botocore's ``AWSPreparedRequest`` of each attempt. Returns an ``AWSResponse``, or None to let boto3 send it;
@@ -464,7 +464,7 @@ def _on_call(model: Any, request_signer: Any, context: dict[str, Any], **_: Any)
 
 
 def _on_send(request: Any, **_: Any) -> Any:
-    """Handle ``before-send``: let `sending` send it; in boto3's first attempt return the existing response, or raise the exception."""
+    """Handle ``before-send``: let `sending` send the request; in boto3's first attempt, return or raise the existing outcome."""
     send = _send.get()
     if send is not None:
         return send(request)

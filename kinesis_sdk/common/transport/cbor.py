@@ -64,8 +64,8 @@ _ARRIVAL = b"\x1bApproximateArrivalTimestamp\xc1\x1b"
 
 
 LARGE = 512 if encode_base64 is encode_by_standard_library else 2048
-"""Mean bytes of data from which records cost less in CBOR than in JSON (`benchmarks/bench_transport.py`): smaller ones are read and
-written faster by the json module, or by msgspec and pybase64, which are written in C."""
+"""Mean bytes of data from which records cost less in CBOR than in JSON (`benchmarks/bench_transport.py`): smaller records are read
+and written faster by the json module, or by msgspec and pybase64, which are written in C."""
 
 
 def is_cheaper(payloads: Sequence[bytes]) -> bool:
@@ -105,7 +105,7 @@ def members(values: Mapping[str, str | int]) -> bytes:
 
 
 def document(body: bytes) -> Any:
-    """Return the content of a document as it would be parsed from JSON.
+    """Return the content of a document as if parsed from JSON.
 
     Raises:
         ValueError: If it is not one CBOR item, has a value that JSON lacks, or is beyond a bound.
@@ -217,7 +217,7 @@ class _Reader:
         return self._string(kind, count).decode()
 
     def value(self, depth: int = 0) -> Any:
-        """Read an item; return its content as it would be parsed from JSON."""
+        """Read an item; return its content as if parsed from JSON."""
         if depth > MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} levels")
         if self._body[self.pos] >= _SIMPLE:
@@ -373,7 +373,7 @@ class _Reader:
                 elif first == _END and size > MAX_MEMBERS:
                     pos += 1
                     break
-                # Any other member, or an unusual form of a known one.
+                # Any other member, or an unusual form of a known member.
                 self._charge(1)
                 self.pos = pos
                 name = self.text()

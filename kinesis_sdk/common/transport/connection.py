@@ -2,7 +2,7 @@
 
 boto3's HTTP session opens every connection: only it knows about certificates, proxies and socket options. This module uses the
 connections in its pool without urllib3, which costs more than the call itself. urllib3's pool still counts connections and
-drops dead ones.
+drops dead connections.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _take(pool: Any) -> Any:
 
     try:
         connection = pool._get_conn()
-    except HTTPError:  # the pool is closed: the session opens another one
+    except HTTPError:  # the pool is closed: the session opens another pool
         return None
     if getattr(connection, "sock", None) is not None:
         return connection
@@ -255,5 +255,5 @@ def _read(response: http.client.HTTPResponse, url: str) -> tuple[bytes, bool]:
             pieces.append(piece)
             size += len(piece)
     except http.client.IncompleteRead as error:
-        return b"".join([*pieces, error.partial]), False  # boto3 decides what it means
+        return b"".join([*pieces, error.partial]), False  # boto3 decides what this body means
     raise HTTPClientError(error=f"the response of {url} has more than {MAX_BODY:,} bytes")

@@ -1,7 +1,7 @@
 """A request of boto3 as the form of further requests of the same operation to the same endpoint.
 
-boto3 computes the same URL, headers and kind of signature for each call. A form keeps them. Only the body, the date, the
-credentials and the random id of the call differ.
+boto3 computes the same URL, headers and kind of signature for each call. A form keeps these. Only the body, the date,
+the credentials and the random id of the call differ.
 
 A form is made only from a request that it reproduces: with the date and the body of that request, it must compute boto3's
 signature. So a request that is signed in any other way, now or in a later botocore, has no form.

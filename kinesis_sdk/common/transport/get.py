@@ -136,7 +136,7 @@ def _page_by_boto3(attempt: Attempt, request: dict[str, Any]) -> GetRecordsPage:
 
     def without_records(body: bytes) -> bytes:
         nonlocal content
-        content = decode(body)  # for each attempt of boto3; the last one counts
+        content = decode(body)  # for each attempt of boto3; the last attempt counts
         return body if content is None else json.dumps(content.rest).encode("ascii")
 
     attempt.shorten = without_records

@@ -60,9 +60,9 @@ _DEBUG_LOG = logging.getLogger("botocore.endpoint")
 class HookCheck:
     """Tells whether calls of a client are unmodified. Thread-safe.
 
-    botocore has no public way to list hooks, so this reads three private attributes of its event emitter. Where they do
-    not exist, or the object is not a botocore client, no call counts as unmodified. ``methods`` maps the API operations to check,
-    for example ``GetRecords``, to the methods that make them.
+    botocore has no public way to list hooks, so this reads three private attributes of its event emitter. Where these attributes
+    do not exist, or the object is not a botocore client, no call counts as unmodified. ``methods`` maps the API operations to
+    check, for example ``GetRecords``, to the methods that make them.
     """
 
     __slots__ = ("_client", "_emitter", "_events", "_names", "_result")
