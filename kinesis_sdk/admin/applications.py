@@ -33,7 +33,7 @@ from kinesis_sdk.consumer.leases import Item, attributes
 from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
 MAX_CANDIDATES = 100
-"""Maximum number of streams to compare with a lease table to find its own: one ListShards each."""
+"""Maximum number of streams to compare with a lease table to find the table's own: one ListShards each."""
 METRICS_ENTITY = "WORKER_METRIC_STATS"
 """``entityType`` of a worker's metrics in the lease table of KCL 3.5."""
 
@@ -48,7 +48,7 @@ class Applications:
 
     Args:
         connection: Account and region; with `Connection.lease_store` the database.
-        names: The only applications to look up, without listing tables; None finds all.
+        names: The only applications to look up, without listing tables; None finds all applications.
         sleep: Replaces `time.sleep` between attempts, for tests.
     """
 
@@ -70,7 +70,7 @@ class Applications:
 
         Raises:
             LeaseTableNotFoundError: If the database has no leases at all.
-            AwsError: If a call fails; of another database a `LeaseStoreError`.
+            AwsError: If a call fails; with another database, a `LeaseStoreError`.
         """
         return self._tables.find(self._names)
 
@@ -160,11 +160,11 @@ class Application:
         return self._given
 
     def info(self) -> ApplicationInfo:
-        """Return the description of the lease table by DescribeTable; of another database the number of leases.
+        """Return the description of the lease table by DescribeTable; with another database, the number of leases.
 
         Raises:
             LeaseTableNotFoundError: If there is no such table, or if it has another key.
-            AwsError: If the call fails; of another database a `LeaseStoreError`.
+            AwsError: If the call fails; with another database, a `LeaseStoreError`.
         """
         return self.table.info(self.name)
 
@@ -176,14 +176,14 @@ class Application:
 
         Raises:
             LeaseTableNotFoundError: If there is no such table.
-            AwsError: If the call fails; of another database a `LeaseStoreError`.
+            AwsError: If the call fails; with another database, a `LeaseStoreError`.
         """
         return self.table.scan(self.name, consistent=consistent)
 
     def streams(self, scan: TableScan) -> dict[str | None, StreamId]:
         """Return the streams of a table's rows, by their ``streamName``, which is None in a single-stream table.
 
-        Cost: none if the stream was given or the rows name theirs. Otherwise one ListStreams, and one ListShards for each
+        Cost: none if the stream was given or the rows name their stream. Otherwise one ListStreams, and one ListShards for each
         stream, up to `MAX_CANDIDATES`; if several fit, up to three reads of one record each. The result is kept.
 
         Args:
@@ -253,7 +253,8 @@ class Application:
 
     def _single_stream(self, leases: Sequence[Lease]) -> StreamId:
         if _are_of_table(leases):
-            # Also if the stream was given: its shards would be written beside the table's.
+            # Raise even if the stream was given: rows of its shards would be written beside the rows of the table's
+            # stream.
             raise ConfigError(
                 "application",
                 self.name,
@@ -273,7 +274,7 @@ def _are_of_table(leases: Sequence[Lease]) -> bool:
 
 
 def streams_of(scan: TableScan, single: Callable[[Sequence[Lease]], StreamId]) -> dict[str | None, StreamId]:
-    """Return the streams of a table's rows, by their ``streamName``. ``single`` finds the stream of rows without one."""
+    """Return the streams of a table's rows, by their ``streamName``. ``single`` finds the stream of rows that name none."""
     by_name: dict[str | None, list[Lease]] = {}
     for lease in scan.leases:
         by_name.setdefault(lease.stream_name, []).append(lease)
@@ -333,7 +334,7 @@ def find_stream(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> StreamId:
-    """Find the stream of a single-stream table. Its rows do not name the stream, so they are compared with all streams.
+    """Find the stream of a single-stream table. The rows of such a table do not name the stream, so they are compared with all streams.
 
     Shard ids and hash key ranges exclude streams. A checkpoint tells streams of the same shape apart: the stream has a record
     with its sequence number, or rejects it.
@@ -375,8 +376,8 @@ def find_stream(
     candidates = candidates or with_misfits
     if len(candidates) > 1:
         evidence = [_evidence(connection, stream, shards, leases, sleep) for stream, shards in candidates]
-        # The stream that has a record with this very number is the right one; failing that, the streams that accept the
-        # number.
+        # The stream that has a record with this very number is the right stream; failing that, the streams that accept
+        # the number.
         best = max(evidence)
         candidates = [
             candidate
@@ -420,7 +421,7 @@ class _Evidence(IntEnum):
     AGAINST = 0
     """Kinesis rejects the checkpoint as a position of the stream."""
     NONE = 1
-    """Kinesis accepts the checkpoint, or there is none to ask for."""
+    """Kinesis accepts the checkpoint, or there is no checkpoint to ask for."""
     FOR = 2
     """The stream has a record with this sequence number."""
 

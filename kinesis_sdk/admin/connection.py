@@ -41,7 +41,7 @@ class Connection:
         lease_store: As given; it may hold a password.
 
     Raises:
-        ConfigError: If ``lease_store`` is not the URL of a database that others can read.
+        ConfigError: If ``lease_store`` is not the URL of a database that other processes can read.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Connection:
 
     @property
     def session(self) -> Any:
-        """The boto3 session of the clients, for code that makes its own.
+        """The boto3 session of the clients, for code that makes its own clients.
 
         Raises:
             AwsConfigError: If the profile does not exist.
@@ -158,7 +158,7 @@ class Connection:
         return same
 
     def resolved(self) -> Connection:
-        """Return the same connection with the region and the endpoint of the environment, for commands and pages that name both.
+        """Return the same connection with region and endpoint of the environment, for commands and pages that name them.
 
         Raises:
             AwsConfigError: As `client`.
@@ -206,7 +206,7 @@ class Connection:
             try:
                 self._session = boto3.Session(profile_name=self.profile)
             except BotoCoreError as error:
-                # Without a profile of its own, boto3 takes the one of AWS_PROFILE, which its message names.
+                # Without a profile of its own, boto3 takes the profile of AWS_PROFILE, which its message names.
                 which = "the profile" if self.profile is None else f"profile {self.profile!r}"
                 raise AwsConfigError(
                     f"{which} cannot be used: {error}",

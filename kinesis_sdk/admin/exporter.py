@@ -2,7 +2,7 @@
 
 Unknown values have no sample: a lag that was not measured is absent instead of 0, so averages and maximums are correct. Only the newest
 view is kept, so series of shards that are gone end with the next scrape. An old view loses its shards,
-because a lag that no longer changes looks like a calm one; `kinesis_fleet_up` is then 0.
+because a lag that is no longer measured looks like a steady lag; `kinesis_fleet_up` is then 0.
 
 Cost: one `FleetPoller` for each application. A scrape makes no call.
 """
@@ -38,7 +38,7 @@ class FleetMetric:
 
     Attributes:
         is_counter: Whether it only grows; its samples then end in ``_total``.
-        per_shard: Whether it has a series for each shard. With ``per_owner`` it also has the label ``owner``.
+        per_shard: Whether it has a series for each shard. With ``per_owner``, each series also has the label ``owner``.
         per_owner: Whether it has a series for each worker, where labels for workers are enabled.
     """
 
@@ -147,7 +147,7 @@ class FleetMetrics:
 
     Args:
         applications: Names of the applications. ``kinesis_fleet_up`` is 0 until the table was read.
-        per_owner: Whether worker ids are labels. Their number is unbounded: each restart of a worker makes a new one.
+        per_owner: Whether worker ids are labels. The number of worker ids is unbounded: each restart of a worker makes a new id.
         clock: Clock.
     """
 

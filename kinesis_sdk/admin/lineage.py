@@ -20,7 +20,8 @@ from kinesis_sdk.common.shards import Shard, ShardGraph, find_hole, is_shard_id
 _SPACE = MAX_HASH_KEY + 1
 _NUMBER = re.compile(r"(?:shard(?:Id)?-)?0*([0-9]{1,12})")
 
-# Layout of the sequence numbers that Kinesis has issued since 2013. It is not part of the API, so it only dates a picture.
+# Layout of the sequence numbers that Kinesis has issued since 2013. The layout is not part of the API, so it only dates
+# a picture.
 _VERSION = 2
 _VERSION_SHIFT = 184
 _CREATED_SHIFT = 148

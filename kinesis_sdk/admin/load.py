@@ -21,7 +21,7 @@ SHARD_RECORDS_PER_SECOND = 1000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
 _LIMIT = 10_000
 _LEAST_SPAN = 0.5
-"""Minimum seconds that a page has to span for a rate: a shorter one is a burst."""
+"""Minimum seconds that a page has to span for a rate: a shorter span is a burst."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class ShardLoad:
 
     Attributes:
         shard_id: The shard.
-        records_per_second: Kinesis records a second; an aggregate is one.
+        records_per_second: Kinesis records a second; an aggregate counts as one record.
         bytes_per_second: Bytes a second, payloads and partition keys.
         seconds: Duration of the sample.
         utilization: Used part of the nearer of the shard's limits, 1,000 records and 1 MiB a second; 1.0 is full.
@@ -60,8 +60,8 @@ def sample_load(
 ) -> dict[str, ShardLoad]:
     """Measure the load of shards: one GetShardIterator and one GetRecords call each.
 
-    That takes one of the five reads a second of a shard, and up to 10 MB of its read limit. If the page does not reach the tip
-    of the shard, the rate is measured over the page. A shard whose read limit is exhausted is left out.
+    Each sample takes one of the five reads a second of a shard, and up to 10 MB of its read limit. If the page does not reach
+    the tip of the shard, the rate is measured over the page. A shard whose read limit is exhausted is left out.
 
     Args:
         connection: Account and region.

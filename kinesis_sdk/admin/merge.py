@@ -1,13 +1,13 @@
 """Merge of the shards of a stream by arrival time, with bounded memory.
 
-It decides which shard to read next, and which records may be given out.
+The merge decides which shard to read next, and which records may be given out.
 
 Pure: it makes no call, and `now` is an argument. `kinesis_sdk.admin.reading` makes the calls.
 
-A record may be given out as soon as no other shard can still bring an earlier one. A shard with buffered records has no record that is
-earlier than the first of them. A shard without buffered records has a watermark: the arrival of its last record or, once it was read up to
-its tip, the time at Kinesis when that call was sent. A shard is only read after its parents were given out completely, so
-parents come before their children whatever their arrival times say.
+A record may be given out as soon as no other shard can still bring an earlier record. A shard with buffered records has no record that
+is earlier than its first buffered record. A shard without buffered records has a watermark: the arrival of its last record or, once it
+was read up to its tip, the time at Kinesis when that call was sent. A shard is only read after its parents were given out completely,
+so parents come before their children regardless of their arrival times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kinesis_sdk.common.position import Ended, Position
 from kinesis_sdk.common.records import UserRecord
 
 BEHIND_INTERVAL = 0.25
-"""Seconds between two reads of a shard that has more records: four of the five reads a second that all its readers share."""
+"""Seconds between two reads of a shard that has more records: four of the five reads a second that the shard's readers share."""
 TIP_INTERVAL = 1.0
 """Seconds between two reads of a shard at its tip."""
 DEFAULT_BUDGET = 64 * 1024 * 1024
@@ -112,7 +112,7 @@ class StreamMerge:
     def add(self, shard_id: str, start: Position, parents: Iterable[str], now: float) -> bool:
         """Add a shard unless it is known; return whether it is new.
 
-        It is read from ``start``, or not at all if that is `Ended`. Parents that were not added before are not waited for.
+        The shard is read from ``start``, or not at all if ``start`` is `Ended`. Parents that were not added before are not waited for.
         """
         if shard_id in self._shards:
             return False
@@ -279,7 +279,7 @@ class StreamMerge:
             shard.parents.discard(parent.shard_id)
             shard.watermark = max(shard.watermark, parent.watermark)
             if parent.out_of_window:
-                # It arrived before the parent was closed, so all records of the children are outside the window.
+                # The window ended before the parent was closed, so all records of the children are outside the window.
                 shard.finished = shard.out_of_window = True
             if shard.done and not shard.parents:
                 self._release_children(shard)

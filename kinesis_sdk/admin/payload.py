@@ -36,8 +36,8 @@ class DecodedPayload:
 
     Attributes:
         kind: How it is shown.
-        text: The JSON or text as it was put, or hexadecimal digits. It may contain control characters and markup: escape it
-            for a terminal (`escaped`) and for HTML.
+        text: The JSON or text as it was put, or hexadecimal digits. The text may contain control characters and markup:
+            escape it for a terminal (`escaped`) and for HTML.
         size: Bytes of the payload.
         truncated: Whether ``text`` shows only its beginning.
     """

@@ -51,7 +51,7 @@ _LONGEST_WAIT = 0.5
 _MAX_EXPRESSION = 1_000
 """Maximum number of characters of a JMESPath expression."""
 _GIVE_UP_AFTER = 20
-"""Consecutive failures of one shard, about three minutes, after which the error is raised. Throttling never is."""
+"""Consecutive failures of one shard, about three minutes, after which the error is raised. Throttling is never raised."""
 
 Notice = Callable[[str], None]
 """Called with a message about the stream, such as that a shard ended or is throttled."""
@@ -341,7 +341,7 @@ class _Reader:
     def _listed_since(self, start: Position) -> list[Shard]:
         """Return the shards that may have records from a position on."""
         if isinstance(start, AtTimestamp):
-            # One second more, because the times of shards and of records come from different clocks.
+            # Add a second, because the times of shards and of records come from different clocks.
             since = datetime.fromtimestamp(max(0, start.millis - 1000) / 1000, timezone.utc)
             try:
                 return self._list({"Type": "FROM_TIMESTAMP", "Timestamp": since})
@@ -475,7 +475,7 @@ class _Reader:
         if not isinstance(error, KinesisSdkError) or not error.retryable:
             raise error
         if isinstance(error, CodecUnavailableError):
-            raise error  # no library appears while a command runs
+            raise error  # a missing library stays missing while a command runs
         failures = self._merge.failures(shard_id)
         if failures >= _GIVE_UP_AFTER and not isinstance(error, ThrottledError):
             raise error

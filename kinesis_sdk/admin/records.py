@@ -33,7 +33,7 @@ MAX_PAGE = 10_000
 PAGE_READS = 4
 """Maximum GetRecords calls for a page. Kinesis may return no records although there are more further on."""
 _READ_PAUSE = 0.25
-"""Seconds between two GetRecords calls of one page: four of the five a second that all readers of a shard share."""
+"""Seconds between two GetRecords calls of one page: four of the five calls a second that all readers of a shard share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +97,9 @@ def read_page(
         stream: Name or ARN.
         shard_id: The shard.
         position: Where the page begins. `Latest` gives an empty page whose ``next_position`` is the tip.
-        limit: Maximum user records, 1 to 10,000. A page may end inside an aggregate; the next one continues there.
-        iterator: `RecordPage.iterator` of the page before; None if there is none. An expired one is replaced by one at
-            ``position``.
+        limit: Maximum user records, 1 to 10,000. A page may end inside an aggregate; the next page continues there.
+        iterator: `RecordPage.iterator` of the page before; None if there is none. An expired iterator is replaced by a
+            new one at ``position``.
         clock: Measures calls; replaced in tests.
         sleep: Called with the seconds to wait; replaced in tests.
 
@@ -236,7 +236,7 @@ def record_to_dict(shard_id: str, record: UserRecord, *, limit: int | None = Non
 
 
 def _is_last(page: GetRecordsPage, record: UserRecord) -> bool:
-    """Return whether a user record is the last one of the page's last Kinesis record."""
+    """Return whether a user record is the last user record of the page's last Kinesis record."""
     if not record.aggregated:
         return True
     return len(deaggregate(page.records[-1:])) - 1 == record.sub_sequence_number

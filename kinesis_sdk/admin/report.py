@@ -26,13 +26,13 @@ def incident_report(
     link: str = "",
     spell: Callable[[Command], str] = str,
 ) -> str:
-    """Return a report in Markdown. It contains worker ids, shard ids and the texts of errors, and no payload.
+    """Return a report in Markdown. The report contains worker ids, shard ids and the texts of errors, and no payload.
 
     Args:
         view: The application.
         place: Account, region or endpoint, for display.
-        lease_keys: Leases in question; if empty, the worst ones are listed.
-        history: History of the first of them.
+        lease_keys: Leases in question; if empty, the worst leases are listed.
+        history: History of the first of these leases.
         link: Address of the page with the same moment.
         spell: Formats a command that helps, so that the reader can run it.
     """

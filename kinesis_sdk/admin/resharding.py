@@ -1,4 +1,4 @@
-"""Resharding of streams: splits, merges, and scaling to equal shards, each searched for before it is repeated."""
+"""Resharding of streams: splits, merges, scaling to equal shards. A retry first checks whether the change took effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UPDATE_IMPOSSIBLE = frozenset(
         "InternalFailure",
     }
 )
-"""Error codes after which splits and merges replace UpdateShardCount: its quota, permissions, an emulator without it."""
+"""Error codes after which splits and merges replace UpdateShardCount: its quota, missing permissions, an emulator without this call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class ScaleResult:
 
 
 class Resharding:
-    """Changes of the shards of streams. Each waits until the stream is ACTIVE, before and after. Thread-safe.
+    """Changes of the shards of streams. Each change waits until the stream is ACTIVE, before and after. Thread-safe.
 
     Args:
         streams: The streams of the account and region.
@@ -156,8 +156,8 @@ class Resharding:
         made = {SplitAt: 0, MergeAt: 0, UpdateCount: 0}
         updates_left = MAX_UPDATES
         plan = plan_scaling(_starts(listed), target, method=method)
-        # Each split or merge brings the stream one step nearer. If it takes more steps, another program works against this
-        # one.
+        # Each split or merge brings the stream one step nearer. If more steps are needed, another program reshards the
+        # stream, too.
         most_steps = 2 * (before + target) + MAX_UPDATES
         while plan.steps:
             if sum(made.values()) >= most_steps:

@@ -4,7 +4,7 @@ Every decision starts from the present layout, so deciding again continues an in
 
 Kinesis offers two ways. UpdateShardCount changes all shards with one call, but at most to twice or half of the present number,
 ten times in 24 hours, and up to 10,000 shards. SplitShard and MergeShards change one or two shards at a time, without a quota.
-Each leaves the stream UPDATING for about half a minute, during which Kinesis rejects others.
+Each call leaves the stream UPDATING for about half a minute, during which Kinesis rejects further calls.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SplitAt:
 
 @dataclass(frozen=True)
 class MergeAt:
-    """MergeShards of the two shards that meet at ``hash_key``, the first hash key of the right one."""
+    """MergeShards of the two shards that meet at ``hash_key``, the first hash key of the right shard."""
 
     hash_key: int
 
@@ -83,7 +83,7 @@ def uniform_starts(count: int) -> list[int]:
 
 
 def is_even(starts: Sequence[int], target: int) -> bool:
-    """Return whether open shards with these first hash keys are ``target`` equal ones."""
+    """Return whether open shards with these first hash keys are ``target`` equal shards."""
     return not _split_merge_steps(starts, target)
 
 
@@ -92,8 +92,8 @@ def plan_scaling(
 ) -> ScalePlan:
     """Return the calls that bring a stream, whose open shards have these first hash keys, to equal shards.
 
-    ``auto`` chooses the way with fewer calls; the other methods force one. ``updates_left`` is the number of UpdateShardCount
-    calls that may be made; 0 if Kinesis rejected one.
+    ``auto`` chooses the way with fewer calls; the other methods force a way. ``updates_left`` is the number of
+    UpdateShardCount calls that may be made; 0 if Kinesis rejected such a call.
 
     Raises:
         ConfigError: If ``target`` or ``method`` is out of range, or the forced way cannot lead to the target.
@@ -145,7 +145,7 @@ def _peak(current: int, steps: Sequence[ScaleStep]) -> int:
 def _update_steps(current: int, target: int) -> list[int]:
     """Return the targets of UpdateShardCount calls, each between half and double of the target before it.
 
-    They are counted back from the target, so that the last calls divide shards evenly instead of moving boundaries.
+    The targets are computed back from the last target, so that the last calls divide shards evenly instead of moving boundaries.
     """
     steps = [target]
     if target > current:
@@ -160,8 +160,8 @@ def _update_steps(current: int, target: int) -> list[int]:
 def _split_merge_steps(starts: Sequence[int], target: int) -> list[ScaleStep]:
     """Return the fewest splits and merges that lead to equal shards: one for each missing or surplus boundary.
 
-    They go from left to right. A range is split before its parts are merged with others. So no shard on the way covers more
-    than the larger of the old and the new shards around it, and no part of the hash key space loses capacity.
+    The steps go from left to right. A range is split before its parts are merged with other ranges. So no shard on the way
+    covers more than the larger of the old and the new shards around it, and no part of the hash key space loses capacity.
     """
     present = sorted(set(starts) - {0})
     slack = _SPACE // target // _TOLERANCE
@@ -205,7 +205,7 @@ def _halving(keys: list[int]) -> list[int]:
 
 
 def _pairing(keys: list[int]) -> list[int]:
-    """Return every second key first, then every second one of the rest, and so on: shards are merged in pairs, then pairs of pairs."""
+    """Return every second key first, then every second remaining key, and so on: shards are merged in pairs, then pairs of pairs."""
     ordered: list[int] = []
     while keys:
         ordered += keys[0::2]

@@ -17,10 +17,10 @@ PROGRESS_INTERVAL = 5.0
 
 
 class Search:
-    """One pass over records that yields the selected ones. Another thread may read its numbers, and call `stop`.
+    """One pass over records that yields the selected records. Another thread may read the numbers of a search, and call `stop`.
 
-    It ends after ``limit`` records, or after ``seconds`` at the next record; None for no limit. ``on_progress`` is called each
-    `PROGRESS_INTERVAL` seconds while records come.
+    The search ends after ``limit`` records, or after ``seconds`` at the next record; None for no limit. ``on_progress`` is
+    called each `PROGRESS_INTERVAL` seconds while records come.
 
     Attributes:
         reached: Arrival time of the newest record that was read; None before the first.

@@ -164,7 +164,7 @@ class StreamCalls:
                     getattr(self._connection.kinesis, method)(**request)
             except AwsError as error:
                 if lost and applied():
-                    return  # The attempt before took effect: this one was rejected because of it.
+                    return  # An earlier attempt took effect: this attempt was rejected because of it.
                 if not error.retryable:
                     raise
                 if error.code == _IN_USE:
@@ -219,7 +219,7 @@ class Streams:
         return [one.name for one in self.list_streams(prefix)]
 
     def list_streams(self, prefix: str = "") -> list[StreamSummary]:
-        """Return all streams of the account and region, sorted by name. One ListStreams call for each 100.
+        """Return all streams of the account and region, sorted by name. One ListStreams call for each 100 streams.
 
         Args:
             prefix: Start of the names to return.
@@ -294,7 +294,7 @@ class Streams:
             limit.check(request["ExclusiveStartTagKey"])
 
     def shards(self, stream: str | StreamId, *, only_open: bool = False) -> list[Shard]:
-        """Return the shards of a stream in the order of their ids. One ListShards call for each 1,000.
+        """Return the shards of a stream in the order of their ids. One ListShards call for each 1,000 shards.
 
         Args:
             stream: Name or ARN.
@@ -327,7 +327,7 @@ class Streams:
         Args:
             stream: Name or ARN.
             timeout: Maximum seconds to wait, from 0.
-            progress: Called about every ten seconds, and first after one.
+            progress: Called first after a second, then about every ten seconds.
 
         Raises:
             AdminError: If it is not ACTIVE in time.
@@ -380,7 +380,7 @@ class Streams:
 
         Raises:
             ConfigError: If an argument is out of range.
-            AdminError: If a stream of that name exists, or the new one is not ACTIVE in time.
+            AdminError: If a stream of that name exists, or the new stream is not ACTIVE in time.
             AwsError: If a call fails.
         """
         stream = StreamId.parse(name)

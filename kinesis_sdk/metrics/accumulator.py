@@ -51,8 +51,8 @@ MAX_DIMENSIONS = 30
 """Maximum dimensions of a CloudWatch metric (PutMetricData, API reference)."""
 
 MAX_CUSTOM_DIMENSIONS = MAX_DIMENSIONS - 6
-"""Maximum custom dimensions, because a shard's metrics have up to six others (operation, application, account, region,
-stream, shard)."""
+"""Maximum custom dimensions, because a shard's metrics have up to six other dimensions (operation, application,
+account, region, stream, shard)."""
 
 MAX_SERIES = 20_000
 """Default maximum number of series in an accumulator; about 600 bytes each."""

@@ -48,7 +48,7 @@ class CloudWatchMetrics:
 
     Costs: one PutMetricData call per minute for each 1,000 metrics, and CloudWatch's charge for each custom metric. With
     ``level="detailed"`` and ``granularity="shard"``, the KPL's metrics are 8 per shard, 13 per stream and 13 in total; with
-    ``level="summary"`` and ``granularity="stream"``, 4 per stream and 4 in total. Each error code adds one per level.
+    ``level="summary"`` and ``granularity="stream"``, 4 per stream and 4 in total. Each error code adds one metric per level.
 
     Args:
         client: boto3 CloudWatch client; created from the next three arguments if None.
@@ -140,7 +140,7 @@ class CloudWatchMetrics:
             self._log_error(metric, error)
 
     def retire(self, scope: Scope) -> None:
-        """Do nothing: the scope's last samples are uploaded with their period, and no others follow."""
+        """Do nothing: the scope's last samples are uploaded with their period, and no other samples follow."""
 
     def close(self, timeout: float = 10.0) -> int:
         """Upload the remaining statistic sets and stop. Closing again has no effect.

@@ -1,8 +1,9 @@
 """Metrics sink for Lambda functions: CloudWatch's embedded metric format, written to standard output.
 
-CloudWatch makes metrics of log lines in this format, so a function makes no call and needs no thread and no permission. A line is a
-JSON object. Its member ``_aws`` says which of the other members are metrics and which are dimensions. All metrics of one shard, or
-stream, are in one line: each level of its dimensions is a set of names there, and CloudWatch adds up the lines of each level.
+CloudWatch makes metrics from log lines in this format, so a function makes no call and needs no thread and no permission. A line is
+a JSON object. The member ``_aws`` of the object names the members that are metrics, and the members that are dimensions. All
+metrics of one shard, or stream, are in one line: each level of its dimensions is a set of names there, and CloudWatch adds up the
+lines of each level.
 
 The lines stay within the limits of the format: 100 metrics, 30 dimensions in a set, and the 256 KiB that every version of
 CloudWatch Logs takes.
@@ -51,15 +52,15 @@ class EmbeddedMetrics(AccumulatingSink):
         @kinesis_handler(metrics=metrics)  # flushes after each event
         def handler(record): ...
 
-    `flush` writes one line for each stream, or shard, with observations since the last one, and nothing without observations. Observations
-    that are not flushed when the process ends are lost.
+    `flush` writes one line for each stream, or shard, with observations since the last `flush`; without any, it writes nothing.
+    Observations that are not flushed when the process ends are lost.
 
     Args:
         namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon.
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``: the deepest dimension. CloudWatch charges for each metric of each level.
         custom_dimensions: Dimensions that the user adds, at most 24.
-        max_series: Maximum series between two calls of `flush`; observations of further ones are dropped and logged. At least 1.
+        max_series: Maximum series between two calls of `flush`; observations of further series are dropped and logged. At least 1.
         write: Called with each line, including its end; None writes to ``sys.stdout``.
         clock: Wall clock; replaced in tests.
 

@@ -24,7 +24,7 @@ class MemoryMetrics(AccumulatingSink):
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.
         custom_dimensions: Dimensions that the user adds, at most 24.
-        max_series: Maximum number of series; observations of further ones are dropped. At least 1.
+        max_series: Maximum number of series; observations of further series are dropped. At least 1.
 
     Raises:
         ConfigError: If an argument is out of range.
@@ -48,7 +48,7 @@ class MemoryMetrics(AccumulatingSink):
 
         Args:
             metric: Metric, or its name.
-            dimensions: All dimensions of the level, including custom ones; none for the sum over all streams of a
+            dimensions: All dimensions of the level, including custom dimensions; none for the sum over all streams of a
                 producer. A consumer's metrics have ``ApplicationName`` at every level; ``Operation`` is implied.
 
         Returns:

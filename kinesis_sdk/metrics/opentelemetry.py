@@ -52,7 +52,7 @@ class OpenTelemetryMetrics(AccumulatingSink):
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.
         custom_dimensions: Further attributes for all metrics at or below their granularity, at most 24.
-        max_series: Maximum sets of attributes over all metrics; observations of further ones are dropped. At least 1.
+        max_series: Maximum sets of attributes over all metrics; observations of further sets are dropped. At least 1.
 
     Raises:
         ImportError: If ``opentelemetry`` is not installed.

@@ -51,8 +51,8 @@ class PrometheusMetrics(AccumulatingSink):
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``; ``shard`` creates time series for each shard.
         custom_dimensions: Further labels for all metrics at or below their granularity, at most 24.
-        max_series: Maximum number of time series, at least 1; observations of further ones are dropped, and counted in
-            ``kinesis_metrics_rejected_total``.
+        max_series: Maximum number of time series, at least 1; observations of further series are dropped, and counted
+            in ``kinesis_metrics_rejected_total``.
 
     Raises:
         ImportError: If ``prometheus_client`` is not installed.
@@ -102,7 +102,7 @@ class PrometheusMetrics(AccumulatingSink):
         scale = base_unit(metric.unit)[0]
         full = prometheus_name(metric, self._prefix)
         text = metric.description
-        # All members of a family need the same labels; an empty value stands for a missing one.
+        # All members of a family need the same labels; an empty value means a missing label.
         keys = list(dict.fromkeys(key for dimensions, _ in members for key, _ in dimensions))
         labels = [snake_case(key) for key in keys]
         core = self._core

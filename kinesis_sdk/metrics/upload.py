@@ -52,7 +52,7 @@ _REPORT_INTERVAL = 60.0
 
 _MAX_REJECTIONS = 8
 """Maximum number of single sets that may be rejected in a row. More rejections have another cause than the sets. Calls are
-billed, and halving 1,000 sets down to single ones takes 2,000 calls."""
+billed, and halving 1,000 sets down to single sets takes 2,000 calls."""
 
 _ABOUT_CONTENT = frozenset(
     {
@@ -89,7 +89,7 @@ class Datum(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Estimated bytes that it adds to a call, rather too many than too few."""
+        """Estimated bytes that the set adds to a call; too many rather than too few."""
         series = self.series
         return (
             _DATUM_BYTES
@@ -99,7 +99,7 @@ class Datum(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Reason for which CloudWatch would reject it and the whole call; None if there is none."""
+        """Reason for which CloudWatch would reject the set and the whole call; None if there is none."""
         series, statistics = self.series, self.statistics
         if not 1 <= len(series.name) <= 255:
             return "the metric name must have 1 to 255 characters"
@@ -285,7 +285,7 @@ class UploadPlan:
                 return
         kept = sorted(
             self._pending, key=lambda datum: len(datum.series.dimensions)
-        )  # stable, and the series with the fewest dimensions are kept
+        )  # the sort is stable; the series with the fewest dimensions are kept
         self._dropped["the backlog is full"] += len(kept) - self.max_pending
         self._pending = deque(kept[: self.max_pending])
 
@@ -303,7 +303,7 @@ class UploadPlan:
         return None
 
     def _cut(self) -> list[Datum]:
-        """Remove and return the sets of the next call: the oldest ones of one namespace, as many as fit."""
+        """Remove and return the sets of the next call: the oldest sets of one namespace, as many as fit."""
         batch: list[Datum] = []
         others: list[Datum] = []
         size = 0

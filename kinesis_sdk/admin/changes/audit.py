@@ -1,4 +1,4 @@
-"""The audit log: one JSON line before each change and one after it, on disk before the next step begins."""
+"""The audit log: one JSON line before each change and one line after the change, on disk before the next step begins."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class AuditLog:
         """Append a line, write, append a second line, and return the result of the write.
 
         ``write`` returns whether it took effect; if not, ``otherwise`` is the event of the second line. ``before``, the row
-        before the write, is only in the first line; ``fields`` are in both. Raises AuditLogError if a line cannot be written.
+        before the write, is only in the first line; ``fields`` are in both lines. Raises AuditLogError if a line cannot be written.
         """
         self.append("begin", **fields, **({} if before is None else {"before": before}))
         is_done = write()

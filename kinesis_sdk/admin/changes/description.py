@@ -69,7 +69,7 @@ class Status(str, Enum):
     UNCHANGED = "unchanged"
     """There was nothing to write."""
     REFUSED = "refused"
-    """It would not be safe, or another writer changed the row each time."""
+    """The change would not be safe, or another writer changed the row each time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Planned(Protocol):
         Raises:
             ChangeRefusedError: If it is refused. Earlier writes are in the audit log.
             AuditLogError: If the audit log cannot be written; nothing more is changed.
-            AwsError: If a call failed; of another database a `LeaseStoreError`. Repeating the change is safe.
+            AwsError: If a call failed; with another database, a `LeaseStoreError`. Repeating the change is safe.
         """
 
     def so_far(self) -> Result | None:

@@ -22,7 +22,7 @@ POLL = 1.0
 
 
 def new_operator() -> str:
-    """Return a new worker id for an operator. Each command has its own, so two operators never take each other's rows."""
+    """Return a new worker id for an operator. Each command has its own id, so two operators never take each other's rows."""
     return f"~operator-{uuid4().hex[:8]}"
 
 
@@ -38,7 +38,7 @@ class Desk:
         sleep: Waits, given seconds.
         report: Called with progress messages while a change is planned and made.
         threads: Maximum shards read at the same time.
-        operator: Worker id under which skips request leases. It is unique, and not used again.
+        operator: Worker id under which skips request leases. This id is unique, and not used again.
         owners: Knowledge about the owners from successive reads of the table.
     """
 
@@ -85,7 +85,7 @@ class Desk:
         """Watch the table until each worker is known to be alive or silent.
 
         A live worker renews its leases within two thirds of the failover time, so this takes a few seconds, and one failover
-        time if one is dead.
+        time if a worker is dead.
         """
         until = self.clock.monotonic() + self.failover_time + 2 * POLL
         is_told = False

@@ -52,8 +52,8 @@ TRIES = 5
 HANDOFF_WAIT = 40.0
 """Seconds to wait for the end of a handoff between two workers: its timeout of 30 s and one failover time."""
 ANSWER_WAIT = {OwnerKind.SDK: 40.0, OwnerKind.KCL3: 5.0}
-"""Seconds to wait for the response to a request. A worker of this SDK finishes its batch, and shows by the attribute that it
-writes that it supports handoffs. For a Java worker, this is only inferred from its metrics, so the wait is shorter.
+"""Seconds to wait for the response to a request. A worker of this SDK finishes its batch first; an attribute of its rows
+proves that it supports handoffs. For a Java worker, this is only inferred from its metrics, so the wait is shorter.
 """
 _REQUEST_POLL = 0.2
 _WATCH_POLL = 0.5
@@ -72,7 +72,7 @@ class Outcome:
         recipe: The form in which it was written; None if it was not.
         written: Item as the write left it; None if nothing was written.
         at: Monotonic time of the write.
-        noticed_by: Worker that acted on it; None while none did.
+        noticed_by: Worker that acted on the change; None while no worker did.
         noticed_after: Seconds between the write and the first read that showed a reaction.
         former_owner: Worker that held the lease before; None if none did.
         final_owner: Holder of a released or moved lease some seconds after the change was noticed; None if that was not checked.
@@ -130,8 +130,8 @@ class ChangeExecutor:
     def apply(self, plan: ChangePlan) -> list[Outcome]:
         """Write the changes of a plan in their order.
 
-        The rows are read again, and each write is decided again, so a plan that is some minutes old is safe to apply. It stops
-        at the first change that cannot be written: children must not begin before their parents.
+        The rows are read again, and each write is decided again, so a plan that is some minutes old is safe to apply. This
+        method stops at the first change that cannot be written: children must not begin before their parents.
 
         Raises:
             ChangeRefusedError: If the plan has refusals; nothing is written.
@@ -210,7 +210,8 @@ class ChangeExecutor:
             return
         if item is None:
             if not self._owners.java_workers(self._clock.monotonic()):
-                # Workers of this SDK delete only rows at SHARD_END, so one has read the shard to its end since the last check.
+                # Workers of this SDK delete only rows at SHARD_END, so a worker has read the shard to its end since the
+                # last check.
                 outcome.noticed_after = self._clock.monotonic() - outcome.at
                 outcome.message = (
                     f"read to the end again within {outcome.noticed_after:.1f} s, and its row deleted"
@@ -250,9 +251,9 @@ class ChangeExecutor:
     def _repair(self) -> None:
         """Put rows back that a Java worker deleted after they were written.
 
-        A Java worker lists finished leases, the rewind makes one of them unfinished, and the worker deletes it from its list.
-        A row that an owner has acted on since may also be gone because its shard was read to the end again. Workers of this
-        SDK delete only finished rows: without Java workers, a missing row was read to its end and must not be read once more.
+        A Java worker lists finished leases, the rewind makes one of these leases unfinished, and the worker deletes it from
+        its list. A row that an owner has acted on since may also be gone because its shard was read to the end again. Workers
+        of this SDK delete only finished rows: without Java workers, a missing row was read to its end and must not be read once more.
         """
         done = [
             one
@@ -369,15 +370,15 @@ class ChangeExecutor:
                 result, current = self._effect_of(write, seen)
                 if result is _Result.WRITTEN:
                     return result, current
-                # No effect so far. Repeating the same write with the same condition is safe: if the first one arrives late,
-                # only one of the two can take effect.
+                # No effect so far. Repeating the same write with the same condition is safe: if the first write arrives
+                # late, only one of the two writes can take effect.
                 self._sleep(_LOST_ANSWER_PAUSE)
                 continue
             if is_written:
                 return _Result.WRITTEN, write.applied(seen)
             if not lost:
                 return _Result.CONFLICT, None
-            # An earlier attempt had no response: this one may have lost against it.
+            # An earlier attempt had no response: this attempt may have lost against it.
             return self._effect_of(write, seen)
         return self._effect_of(write, seen)
 
@@ -464,7 +465,7 @@ class ChangeExecutor:
     def _withdraw_after_interruption(self, change: PlannedChange, requester: str) -> None:
         """Withdraw the request, so that the owner keeps its row.
 
-        If this fails too, the owner takes it back after three seconds, or it expires.
+        If this fails, too, the owner takes the lease back after three seconds, or the lease expires.
         """
         assert change.before is not None
         try:

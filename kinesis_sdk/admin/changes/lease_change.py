@@ -120,7 +120,7 @@ class LeaseChange:
     def remaining(self) -> Command | None:
         """Return the command that makes the remaining changes of the plan; None if all were made.
 
-        An import is repeated as a whole: restored rows stay as they are. After an interrupted swap, the move remains.
+        An import is repeated as a whole: restored rows stay unchanged. After an interrupted swap, the move remains.
         """
         plan = self.plan
         done = {one.goal.lease_key for one in self.outcomes if one.status is not Status.REFUSED}

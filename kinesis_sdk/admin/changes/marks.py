@@ -1,6 +1,6 @@
-"""Workers of an application, and marks that they honour: drain, and leases pinned to a worker.
+"""Workers of an application, and marks that they honor: drain, and leases pinned to a worker.
 
-Both are attributes of lease rows that only workers of this SDK read. They change no counter, so no worker is disturbed.
+These marks are attributes of lease rows, which only workers of this SDK read. Marks change no counter, so no worker is disturbed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WorkerInfo:
         kind: Kind of the worker.
         leases: Number of unfinished leases that it holds.
         is_alive: Whether it was seen to write; False if it did not write for the failover time; None if unknown yet.
-        is_draining: Whether it is to hold no leases.
+        is_draining: Whether an operator marked it to hold no leases.
         pinned: Number of leases that are pinned to it.
     """
 
@@ -127,7 +127,7 @@ def plan_undrain(desk: Desk, worker: str) -> SingleChange:
 def plan_pin(desk: Desk, shard: str, worker: str | None = None) -> SingleChange:
     """Plan to pin a lease to a worker, which holds it while it is alive; None removes the pin.
 
-    Only workers of this SDK honour it: a Java worker takes the lease as any other.
+    Only workers of this SDK honor the pin: a Java worker takes the lease like any other.
     """
     lease = desk.lease(shard)
     verb = "unpin" if worker is None else "pin"
@@ -206,7 +206,7 @@ def _undrain(desk: Desk, worker: str, audit: AuditLog) -> bool:
                 undrain=worker,
             )
             quiet_since = desk.clock.monotonic()
-        # The worker moves its mark when a row is finished: it may have written the new one after this scan.
+        # The worker moves its mark when a row is finished: the worker may have written the new mark after this scan.
         if not was_draining or desk.clock.monotonic() - quiet_since >= 2 * POLL:
             return was_draining
         desk.sleep(POLL)
@@ -216,7 +216,7 @@ def _find_marked(desk: Desk, worker: str) -> list[Lease]:
     """Return the rows with the drain mark of a worker.
 
     If the marked row was deleted, the mark is nowhere until the worker puts it on another row after its next scan. So the
-    table is read for two seconds before the result is that there is none.
+    table is read for two seconds before the result is that there is no mark.
     """
     until = desk.clock.monotonic() + 2 * POLL
     while True:

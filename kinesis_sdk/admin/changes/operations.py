@@ -95,7 +95,7 @@ class Operation:
             needed.
         danger: The worst that it can do by mistake.
         parameters: Its parameters.
-        wait: Default time to watch it, such as ``60s``; empty if the write completes it.
+        wait: Default time to watch the change, such as ``60s``; empty if the write completes the change.
         waits_for: Meaning of that time, for the help of the option.
         group: The group of commands that it belongs to: ``leases`` or ``worker``.
     """
@@ -120,7 +120,7 @@ class Operation:
         Raises:
             ConfigError: If a value is not accepted, or the application or its stream is not known.
             ChangeRefusedError: If the change is refused as a whole; `ChangeDescription.refusals` says which rows are refused.
-            AwsError: If a call failed; of another database a `LeaseStoreError`.
+            AwsError: If a call failed; with another database, a `LeaseStoreError`.
         """
         module, _, name = self.home.partition(":")
         planned: Planned = getattr(import_module(f"{__package__}.{module}"), name)(desk, **values)
@@ -131,7 +131,7 @@ class Operation:
 
         Args:
             desk: The application.
-            given: Texts, lists of texts and flags by the name of the option; others are ignored.
+            given: Texts, lists of texts and flags by the name of the option; other names are ignored.
         """
         now = desk.clock.time()
         values = {

@@ -1,7 +1,7 @@
 """Owners of leases, their kinds, and whether they are alive: judged only from the rows, by this process's own clock. Pure.
 
 The table has no times. A worker is alive if one of its rows was seen to change, and silent if none of them changed for longer
-than the failover time; between the two it is unknown.
+than the failover time; otherwise, its state is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import Lease
 
 METRICS_AGE = 120.0
-"""Seconds after which a KCL 3 worker's metrics count as old. It writes them every 30 s, by its own wall clock."""
+"""Seconds after which a KCL 3 worker's metrics count as old. The worker writes its metrics every 30 s, by its own wall clock."""
 
 
 class OwnerWatch:
@@ -47,7 +47,7 @@ class OwnerWatch:
             known = self._since.get(lease.lease_key)
             if known is None or known[0] != state:
                 self._since[lease.lease_key] = (state, now)
-                # A row with a new holder shows the new holder's first write, and not whether the old one is alive.
+                # A row with a new holder shows the new holder's first write, and not whether the old holder is alive.
                 if known is not None and holder is not None:
                     self._changed[holder] = now
             if holder is not None:

@@ -133,7 +133,7 @@ class ChangePlan:
     Attributes:
         command: The command that makes the same plan.
         changes: In the order of their writes: parents before children.
-        refusals: Reasons why nothing may be written. A plan with one is not applied.
+        refusals: Reasons why nothing may be written. A plan with a refusal is not applied.
         listed: Ids of the shards that the stream had when the plan was made.
     """
 
@@ -360,7 +360,7 @@ class StreamRows:
     """The rows of one stream, and the form of its lease keys.
 
     Attributes:
-        stream_name: ``account:name:creationEpoch`` in a multi-stream table; None in a single-stream one.
+        stream_name: ``account:name:creationEpoch`` in a multi-stream table; None in a single-stream table.
     """
 
     rows: Mapping[str, Row]
@@ -465,10 +465,9 @@ def is_unread(table: StreamRows, graph: ShardGraph, shard_id: str) -> bool:
 def _heirs(graph: ShardGraph, shard_id: str, there: Collection[str]) -> tuple[str, ...]:
     """Return the child ids for the row of a shard that is put back; none if all children's leases are created as usual at its end.
 
-    A child that was read, and whose row was deleted, must not be read because of this. Its nearest descendants with rows, for
-    which the cleanup waits, stand in its place: see `ChildLeases.create`. If the child is to be read again as well, its row
-    comes from the same plan, and not from the end of its parent, which may come before or after. ``there`` are the shards with
-    a row.
+    A child that was read, and whose row was deleted, must not be read again at the end of its parent. Its nearest descendants
+    with rows, for which the cleanup waits, stand in its place: see `ChildLeases.create`. If the child is to be read again as
+    well, the same plan puts its row back, before or after the parent ends. ``there`` are the shards with a row.
     """
     heirs: list[str] = []
     children = graph.children(shard_id)
@@ -545,7 +544,7 @@ def skip_goals(
 
 
 def least_loaded(owners: OwnerWatch, now: float, *, without: Collection[str]) -> str | None:
-    """Return the live worker with the smallest load that supports handoffs; None if there is none.
+    """Of the live workers that support handoffs, return the one with the smallest load; None without any.
 
     The load is the throughput, by which workers balance; where rows have none, the number of leases.
     """

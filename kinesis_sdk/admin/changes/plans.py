@@ -160,7 +160,7 @@ def _at_first_copies(
 
 
 def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan:
-    """Plan to leave records out: every unfinished shard, or each one of ``shards``, continues at a later position.
+    """Plan to leave records out: every unfinished shard, or every shard in ``shards``, continues at a later position.
 
     ``to`` is a time, the first record to process, the last record to leave out (a record needs exactly one shard), or ``LATEST``.
     """
@@ -215,7 +215,7 @@ def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
 def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
     """Plan to move leases to a live worker.
 
-    With ``swap``, for one shard, the worker gives one of its leases to the present owner, so that the balance stays.
+    With ``swap``, for one shard, the worker gives one of its leases to the present owner, so that the balance is kept.
     """
     if not shards or (swap and len(shards) > 1):
         raise ConfigError(

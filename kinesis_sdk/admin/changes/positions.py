@@ -3,9 +3,9 @@
 A checkpoint means *processed up to here*. So a start becomes the last user record before it, or TRIM_HORIZON if there is none
 up to the horizon.
 
-Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise two more
-for each factor of ten of the silence before it, and up to seven to find its end. Each shard is read at most once a second,
-which leaves four of its five reads to the application.
+Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise, two
+more calls for each factor of ten of the silence before the start, and up to seven to find the end of the silence. Each shard
+is read at most once a second, which leaves four of the shard's five reads to the application.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def parse_start(text: str, accepted: Collection[type[Position]], *, now: float) 
         now: Epoch seconds, for times such as ``-15m``.
 
     Raises:
-        ConfigError: If the text is none of them.
+        ConfigError: If the text is not such a start.
     """
     position = parse_position(text, field="to", now=now, accepted=accepted)
     if isinstance(position, AtTimestamp):
@@ -99,7 +99,7 @@ class ResolvedStart:
     """A start in one shard.
 
     Attributes:
-        arrival: Arrival time of the first record after it, if one was read.
+        arrival: Arrival time of the first record after the start, if a record was read.
         rate: Records a second around it, as far as the page that was read shows; None if unknown.
     """
 
@@ -169,7 +169,7 @@ class PositionResolver:
         if start == TRIM_HORIZON:
             return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
         if start == LATEST:
-            # Not the tip: a shard that is written as fast as it is read has none, so the search would never end.
+            # Not the tip: a shard that is written as fast as it is read has no tip, so the search would never end.
             return search.last_before(self._clock.time(), search.arrived_since_first_read)
         raise ConfigError("to", start, "a moment, LATEST, TRIM_HORIZON or a sequence number")
 
@@ -288,7 +288,7 @@ class _Search:
         return ResolvedStart(position=position, arrival=record.approximate_arrival_timestamp)
 
     def last_before(self, moment: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
-        """Return the last record before the first one that is beyond the start, which arrived around ``moment`` in epoch seconds."""
+        """Return the last record before the first record beyond a start; ``moment`` is about the time of the start in epoch seconds."""
         back, empty_from = 1.0, moment
         while True:
             low = moment - back
@@ -377,7 +377,7 @@ def _resolved(last: KinesisRecord | None, beyond: KinesisRecord | None, rate: fl
 
 
 def _rate(records: list[KinesisRecord]) -> float | None:
-    """Return the user records a second of consecutive records; None if they are too few or arrived at once."""
+    """Return the rate of consecutive records in user records a second; None if there are too few, or all arrived at once."""
     if len(records) < 2:
         return None
     seconds = _arrival(records[-1]) - _arrival(records[0])

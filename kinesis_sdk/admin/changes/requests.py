@@ -1,7 +1,7 @@
 """Requests to the owner of a shard whose handler fails: call it again now, or leave exactly one record out.
 
-A request is an attribute of the lease's row that only workers of this SDK read. It changes no counter, so the owner is not
-disturbed. The owner removes the request when it has carried it out.
+A request is an attribute of the lease's row that only workers of this SDK read. A request changes no counter, so the owner
+is not disturbed. The owner removes the request when it has carried it out.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _failing_record(lease: Lease) -> ExtendedSequenceNumber:
 
 
 def _is_behind(lease: Lease, record: ExtendedSequenceNumber) -> bool:
-    """Return whether the owner has left a record out: it is checkpointed, or the handler fails on a later one."""
+    """Return whether the owner has left a record out: the record is checkpointed, or the handler fails on a later record."""
     progress = lease.current_progress
     failing = None if progress is None else progress.failing
     return lease.checkpoint >= record or (

@@ -164,8 +164,8 @@ def shows(item: Item | None, write: RowWrite) -> bool:
     """Return whether a row shows the effect of a write whose response was lost. ``item`` is None if there is no row.
 
     A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without the name, the
-    row would not show it: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the same row as
-    an undisturbed owner.
+    row would not show the effect: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the
+    same row as an undisturbed owner.
     """
     if item is None:
         return False
@@ -179,9 +179,9 @@ def shows(item: Item | None, write: RowWrite) -> bool:
 def position_removals(item: Item) -> tuple[str, ...]:
     """Return the attributes of a row that a new position removes, see `recipes`.
 
-    A mark that all records up to a time are processed is removed as well. It holds for its checkpoint: a rewind to exactly
-    this position would leave it valid, and a worker with ``until`` would end without reading the records that are to come
-    again. A request to a handler is removed, too: a record that was left out is delivered again.
+    A mark that all records up to a time are processed is removed as well. The mark holds for its checkpoint: a rewind to
+    exactly this position would leave the mark valid, and a worker with ``until`` would end without reading the records
+    that are to come again. A request to a handler is removed, too: a record that was left out is delivered again.
     """
     return tuple(
         name

@@ -154,7 +154,7 @@ def is_unresolved(rows: StreamRows, shard_id: str) -> bool:
 def resolve_exported(
     desk: Desk, rows: StreamRows, export: Export, stream: StreamId, listed: Sequence[Shard]
 ) -> dict[str, ResolvedStart]:
-    """Resolve the sentinels of rows that an import puts back: LATEST stands for the time of the export, unless the row names another."""
+    """Resolve the sentinels of rows that an import puts back: LATEST means the time of the export, unless the row names another time."""
     resolver = resolver_of(desk, stream)
     there = {shard.shard_id for shard in listed}
     leases = {lease.shard: lease for lease in unresolved(rows, export) if lease.shard in there}

@@ -147,8 +147,7 @@ def restored(row: Row) -> Lease:
 def unresolved(table: StreamRows, export: Export) -> list[Lease]:
     """Return the leases that an import puts back and that have no position yet: LATEST or AT_TIMESTAMP.
 
-    Put back as it is, LATEST would mean the time of the next read, and everything that arrived since the export would be
-    skipped.
+    Put back unchanged, LATEST would mean the time of the next read, and everything that arrived since the export would be skipped.
     """
     return [
         row.lease
@@ -169,7 +168,7 @@ def import_goals(
 
     Missing rows are put back. A row at another position is rewound or skipped like any other, so an import also works while
     the application runs. If a parent was unfinished at the export, its children born since then restart at TRIM_HORIZON, after
-    it. ``starts`` are the positions of the leases that `unresolved` returns.
+    the parent. ``starts`` are the positions of the leases that `unresolved` returns.
     """
     exported = {row.lease.shard: row for row in export.rows if row.lease.stream_name == table.stream_name}
     listed = in_creation_order(shards)

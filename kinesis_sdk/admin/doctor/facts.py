@@ -36,7 +36,7 @@ class ShardSample:
 
     Attributes:
         data_bytes: Bytes of their data and partition keys.
-        seconds: Seconds that they cover, by their arrival times; at least one.
+        seconds: Seconds that the records cover, by their arrival times; at least one.
         largest: Bytes of the largest Kinesis record.
         misplaced: Aggregates with a user record outside the shard's hash key range, which a KCL discards.
         compressed: Aggregates whose body was compressed, and could be opened.

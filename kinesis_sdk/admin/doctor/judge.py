@@ -126,7 +126,7 @@ def _clock(facts: Facts) -> Iterator[Finding]:
             code="clock-skew", level=Level.NOTE, title=title, text="No response had a date to compare with."
         )
         return
-    # The difference lies between the bounds; judge by the smallest possible one.
+    # The difference lies between the bounds; judge by the smallest possible difference.
     least = abs(least_skew([facts.skew]) or 0.0)
     if least < _SETTINGS.skew:
         yield Finding(
@@ -454,7 +454,8 @@ def _fleet(facts: Facts) -> Iterator[Finding]:
     for problem in view.problems:
         level = Level.RED if problem.severity is Severity.ERROR else Level.YELLOW
         if RULES[problem.code].needs_workers:
-            # An application is also examined before its first start, so only what has piled up meanwhile counts.
+            # An application is also examined before its first start, so this is a problem only if records have piled
+            # up.
             waits = (view.totals.worst_lag_millis or 0) > 1000 * _SETTINGS.behind
             level = Level.YELLOW if waits else Level.NOTE
         yield Finding(
@@ -496,7 +497,7 @@ def _view(facts: Facts) -> FleetView:
     named = {
         name for lease in leases if (name := lease.stream_name) and name.split(":")[1:2] == [stream.name]
     }
-    # Of two streams with the same name, the newer one is still there.
+    # Of two streams with the same name, only the newer stream still exists.
     names = [None] if any(lease.stream_name is None for lease in leases) else sorted(named)[-1:]
     if facts.shards is not None and not any(is_table_shard_id(lease.shard) for lease in leases):
         observer.observe_streams(dict.fromkeys(names, stream))

@@ -18,9 +18,9 @@ class Level(str, Enum):
     NOTE = "note"
     """A fact that is neither good nor bad, or a check that is impossible without a side effect."""
     YELLOW = "yellow"
-    """It works, and it will cost money, time or records one day."""
+    """The checked part works, and will cost money, time or records one day."""
     RED = "red"
-    """It does not work, or records will be lost."""
+    """The checked part does not work, or records will be lost."""
 
 
 _ORDER = (Level.RED, Level.YELLOW, Level.NOTE, Level.GREEN)

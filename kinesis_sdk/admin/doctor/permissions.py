@@ -18,7 +18,7 @@ ROLES = ("consumer", "producer", "admin")
 
 @dataclass(frozen=True)
 class Action:
-    """An action of IAM. ``only_for`` is empty if its roles always need it; ``not_tried`` says why it is never tried."""
+    """An action of IAM. ``only_for`` is empty if its roles always need it; ``not_tried`` says why the action is never tried."""
 
     name: str
     roles: tuple[str, ...]

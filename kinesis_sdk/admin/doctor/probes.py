@@ -1,4 +1,4 @@
-"""The calls of an examination. None has an effect, and a failed one is a fact like any other and does not end the examination.
+"""The calls of an examination. No call has an effect. A failed call is a fact like any other, and does not end the examination.
 
 Calls: 17 for all roles, and up to 4 for each sampled shard: a GetShardIterator and a GetRecords for its newest records, and
 the same at its checkpoint. ListShards takes one call for 1,000 shards, and Scan one for 1 MB of the lease table. A registered
@@ -255,7 +255,7 @@ class Probes:
         try:
             return self._call(service, name, call, attempts=attempts)
         except ResourceNotFoundError as error:
-            if service == "kinesis":  # all its calls here name the stream or nothing
+            if service == "kinesis":  # the calls of Kinesis made here name the stream or no resource
                 self._stream_missing = True
             else:
                 self._failures[name] = str(error)
@@ -573,7 +573,7 @@ def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:
         keys.update(map(_digest, found.partition_keys))
     seconds = SAMPLE_SECONDS
     if records and response.get("MillisBehindLatest"):
-        # The page was full: it covers only the time between its first record and its last one.
+        # The page was full: it covers only the time between its first record and its last record.
         first, last = (records[at]["ApproximateArrivalTimestamp"].timestamp() for at in (0, -1))
         seconds = last - first
     return ShardSample(

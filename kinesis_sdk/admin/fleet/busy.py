@@ -28,7 +28,7 @@ def measure_busy(
     """Return the loads of shards by lease key: a GetShardIterator and a GetRecords each.
 
     A shard that cannot be read is left out: the operator may have no permission for records, and the view works without.
-    ``busy`` has lease key, stream and shard of each.
+    ``busy`` has lease key, stream and shard of each busy shard.
     """
     found: dict[str, ShardLoad] = {}
     for key, stream, shard_id in busy:

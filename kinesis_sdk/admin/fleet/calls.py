@@ -92,7 +92,7 @@ class CallCounter:
 
 
 class _CountingClient:
-    """A client whose calls are counted. All else is the client's own."""
+    """A client whose calls are counted. All other attributes are the client's own."""
 
     def __init__(self, service: str, client: Any, counter: CallCounter) -> None:
         self._service = service

@@ -21,7 +21,7 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.text import printable
 
 _MAX_GENERATIONS = 5
-"""Generations of ancestors to describe; earlier ones are only counted."""
+"""Generations of ancestors to describe; earlier generations are only counted."""
 
 
 def explain(view: FleetView, lease_key: str, spell: Callable[[Command], str] = str) -> list[str]:
@@ -56,7 +56,7 @@ def explain(view: FleetView, lease_key: str, spell: Callable[[Command], str] = s
 
 
 def _watched(view: FleetView) -> float:
-    """Return the seconds between the first scan and the newest one; 0 if the table was read only once."""
+    """Return the seconds between the first scan and the newest scan; 0 if the table was read only once."""
     return max(0.0, view.watched - view.table_age)
 
 
@@ -243,7 +243,7 @@ def _attributes(lease: LeaseView, owners: Mapping[str, OwnerView]) -> Iterable[s
 def _what_to_do(
     view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseView], spell: Callable[[Command], str]
 ) -> Iterable[str]:
-    """Yield the remedies of the problems of this lease, its owner and its ancestors, or that there is none."""
+    """Yield the remedies of the problems of this lease, its owner and its ancestors, or that there is no remedy."""
     related = {lease.lease_key}
     prefix = "" if lease.stream is None else f"{lease.stream}:"
     todo = [lease]

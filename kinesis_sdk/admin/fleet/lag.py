@@ -2,12 +2,12 @@
 
 A probe is one GetShardIterator at the checkpoint and one GetRecords with a limit of one record. The ``MillisBehindLatest`` of
 the response is the lag, for workers of every kind. A probe takes one of the five reads a second that all polling consumers of
-the shard share, so `LagSchedule` spaces them: see its rules. Fan-out consumers are not affected.
+the shard share, so `LagSchedule` spaces probes: see its rules. Fan-out consumers are not affected.
 
 **What is measured.** An iterator at the checkpoint returns the last processed record, and the response says how far that
 record is from the tip. In two cases, the returned record itself has unprocessed data: a checkpoint within an aggregate, whose
 remaining user records are unprocessed, and a position (TRIM_HORIZON, a timestamp, a trimmed checkpoint) at which the returned
-record is the first unprocessed one. Then the lag is at least the age of that record by the clock of Kinesis.
+record is the first unprocessed record. Then the lag is at least the age of that record by the clock of Kinesis.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class LagSchedule:
         self._next_slot = float("-inf")
 
     def update(self, candidates: Iterable[LagCandidate]) -> None:
-        """Set the leases that can be probed, and forget all others."""
+        """Set the leases that can be probed, and forget all other leases."""
         self._candidates = {candidate.lease_key: candidate for candidate in candidates}
         self._asked = [candidate for candidate in self._candidates.values() if not candidate.is_known]
         for memory in (self._measured, self._paused, self._throttles):
@@ -245,7 +245,7 @@ class LagProbe:
 
 
 def read_lag(candidate: LagCandidate, page: GetRecordsPage) -> LagProbeResult:
-    """Return the lag of a checkpoint from the response to a read of one record at it."""
+    """Return the lag of a checkpoint from the response to a read of one record at the checkpoint."""
     behind = page.header.millis_behind_latest
     if not page.records:
         if behind is None:

@@ -164,7 +164,7 @@ class FleetMemory:
         return OwnerKind.KCL3 if report is not None and report.is_fresh else OwnerKind.OTHER
 
     def report(self, worker: str) -> WorkerReport | None:
-        """Return the newest report of a KCL 3 worker; None if it made none."""
+        """Return the newest report of a KCL 3 worker; None if the worker made no report."""
         return self.reports.get(worker) or self.separate_reports.get(worker)
 
     def is_silent(self, row: Row) -> bool:

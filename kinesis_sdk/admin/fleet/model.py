@@ -1,8 +1,8 @@
 """The view of a fleet at one moment, as plain data.
 
 The lease table has no times: the counter of a row shows *that* it changed, and each observer measures *when* by its own
-monotonic clock. So an age is the time since this observer saw a change, and None if it has not seen one yet;
-`FleetView.watched` is the time since it began.
+monotonic clock. So an age is the time since this observer saw a change, and None if it has not seen a change yet;
+`FleetView.watched` is the time since the observer began.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class OwnerKind(str, Enum):
     SDK = "kinesis_sdk"
     """This SDK: its rows name it in ``handoffOwner``."""
     KCL3 = "KCL 3"
-    """Java KCL 3.x: it has fresh worker metrics."""
+    """Java KCL 3.x, which has fresh worker metrics."""
     OTHER = "KCL 1 or 2"
-    """Any other worker, known or not. It does not support handoff requests."""
+    """Any other worker, known or not, which does not support handoff requests."""
 
 
 class LeaseState(str, Enum):
@@ -62,7 +62,7 @@ class LagSource(str, Enum):
     """The origin of a lag."""
 
     PROGRESS = "progress"
-    """The owner wrote it to the row with a renewal: it knows what it has processed."""
+    """The owner wrote the lag to the row with a renewal: the owner knows how far it has processed the shard."""
     PROBE = "probe"
     """A probe read the stream at the checkpoint, so everything after the checkpoint counts as unprocessed."""
 
@@ -113,7 +113,7 @@ class Action:
 
     Attributes:
         title: Short name of the action: a verb with its object.
-        command: The command that does it.
+        command: The command that carries the action out.
     """
 
     title: str
@@ -131,10 +131,10 @@ class Problem:
         text: The observation in one sentence, with numbers.
         remedy: Remedy, in one sentence.
         command: A command that helps; None if none does.
-        actions: Actions for an operator, the most likely first; empty if ``command`` is the only one.
-        lease_key: The lease it is about; None if it is about an owner or the whole application.
+        actions: Actions for an operator, the most likely first; empty if ``command`` is the only action.
+        lease_key: The lease that the problem concerns; None if it concerns an owner or the whole application.
         shard_id: The shard of that lease.
-        owner: The worker it is about, or that owns the lease; None if there is none.
+        owner: The worker that the problem concerns, or that owns the lease; None if there is none.
         count: Leases that it concerns.
     """
 
@@ -159,7 +159,7 @@ class HandlerFailure:
         attempts: Consecutive failed calls.
         seconds: For how long they have failed.
         retry_in: Seconds until the next call; 0 if it is due or runs.
-        records: Number of user records in the last failed call; 0 if it was another callback than ``process_records``.
+        records: Number of user records in the last failed call; 0 if a callback other than ``process_records`` failed.
         position: Position of the first of these records; None if there are none. If ``records`` is 1, the handler fails on it.
         error: Class and text of the error, printable and shortened.
     """
@@ -179,7 +179,7 @@ class LeaseView:
     Attributes:
         lease_key: Key of the row.
         shard_id: The shard.
-        stream: ``account:name:creationEpoch`` in a table of several streams; None in the usual one.
+        stream: ``account:name:creationEpoch`` in a table of several streams; None in a single-stream table.
         state: State of the shard.
         owner: Worker that holds it, even if it fell silent; None if there is none.
         next_owner: Worker that waits for a handoff.
@@ -253,7 +253,7 @@ class OwnerView:
         lease_keys: Unfinished leases that it holds, by shard.
         silent_for: Seconds since any of its rows was seen to change, if that is longer than the failover time; else None.
         is_standby: Whether it holds no leases and writes a standby heartbeat.
-        is_draining: Whether it is to hand off its leases.
+        is_draining: Whether an operator marked it to hand off its leases.
         worst_lag_millis: Largest lag of its leases; None if none is known.
         throughput_kbps: Sum of its leases; None if none is known.
         trend: Largest lag of its leases each `TREND_STEP` seconds, oldest first.
@@ -279,12 +279,12 @@ class Move:
         at: Wall time of the observer, in epoch seconds.
         lease_key: The lease.
         shard_id: Its shard.
-        before: Worker that held it; None for no worker.
+        before: Worker that held the lease; None for no worker.
         after: Worker that holds it now; None for no worker.
         reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker),
             ``operator`` (a command moved it, or set its position), ``new shard``, or ``unobserved`` (it happened while this
             observer did not watch).
-        idle: Seconds between the last sign of the old owner and the first of the new one, as seen; None if unknown.
+        idle: Seconds between the last sign of the old owner and the first sign of the new owner, as seen; None if unknown.
     """
 
     at: float
@@ -308,7 +308,7 @@ class Totals:
         silent_owners: Workers that no longer renew their leases.
         measured: Leases with a known lag.
         worst_lag_millis: Largest lag; None if none is known.
-        worst_shard: Its shard.
+        worst_shard: Shard with the largest lag.
         total_lag_millis: Sum of the lags.
         behind_a_minute: Leases that are more than a minute behind.
         throughput_kbps: Sum of the throughputs in the rows.

@@ -3,14 +3,14 @@
 **Times.** The counter of a row shows that it changed, but not when. All ages are measured from the moment at which this
 observer saw a change, on its caller's monotonic clock. A value that was never seen to change has no age.
 
-**Stale scans.** Scans are eventually consistent: one may show an older state of a row, or miss it. A lower counter is
-therefore ignored until it has been shown for `STALE` seconds; then the table was restored or created again. A missing row is
-kept for one more scan.
+**Stale scans.** Scans are eventually consistent: a scan may show an older state of a row, or miss the row. A lower
+counter is therefore ignored until it has been shown for `STALE` seconds; then the table was restored or created again.
+A missing row is kept for one more scan.
 
-**Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`). It counts once the
-row was seen to change; before, its age is not known. Otherwise a probe measures it (`kinesis_sdk.admin.fleet.lag`), and counts everything
-after the checkpoint as unprocessed. A fresh report of a live owner wins over a probe, because the owner knows what
-it has processed since the checkpoint.
+**Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`). The owner's lag counts once
+the row was seen to change; before, the age of this lag is not known. Otherwise a probe measures it (`kinesis_sdk.admin.fleet.lag`), and
+counts everything after the checkpoint as unprocessed. A fresh report of a live owner wins over a probe, because the owner knows which
+records it has processed since the checkpoint.
 
 **Cost.** A scan and a view of 1,000 leases of 200 workers: ``make bench-admin``.
 """
@@ -203,7 +203,7 @@ class FleetObserver:
         self._memory.separate_reports = self._judge(metrics, self._memory.separate_reports, now, at)
 
     def observe_lag(self, lease_key: str, result: LagProbeResult, now: float) -> None:
-        """Process the result of a probe. It is ignored if the row is gone."""
+        """Process the result of a probe. The result is ignored if the row is gone."""
         row = self._memory.rows.get(lease_key)
         if row is None:
             return
@@ -365,7 +365,7 @@ class FleetObserver:
         present = {row.lease.holder for row in self._memory.rows.values()} | {
             row.lease.owner for row in self._memory.rows.values()
         }
-        # Ids of dead workers would accumulate over months, because every restart makes a new one.
+        # Ids of dead workers would accumulate over months, because every restart makes a new id.
         self._memory.sdk &= (
             {worker for worker in present if worker is not None} | heartbeats.keys() | self._memory.draining
         )
@@ -406,7 +406,8 @@ class FleetObserver:
         elif row.handoff_to == after or (after in self._memory.sdk and _is_handed_off(old, lease)):
             reason = "handoff"
         elif now - row.last_sign_after > self._memory.failover_time:
-            # The last renewal came between two scans, so the silence may be longer than observed, by the time between them.
+            # The last renewal came between two scans, so the silence may be longer than observed, by up to the time
+            # between the scans.
             reason = "expired"
         elif self._holds_anything(before):
             reason = "stolen"
@@ -453,7 +454,7 @@ class FleetObserver:
             shard = known.shards.get(lease.shard)
             hash_key_range = lease.hash_key_range or (shard.hash_key_range if shard is not None else None)
             if hash_key_range is None:
-                known.hole = None  # what this row covers is not known
+                known.hole = None  # the range of this row is not known
                 return
             ranges.append(hash_key_range)
         hole = find_hole(ranges) if ranges else None
@@ -522,8 +523,8 @@ def _operator(lease: Lease) -> object:
 def _is_handed_off(old: Lease, new: Lease) -> bool:
     """Return whether a row whose holder changed to another worker of this SDK between two scans was handed off.
 
-    A take from another worker counts as a change of owners since the last checkpoint. After a handoff the row already names
-    its new owner, so its take does not count.
+    A take from another worker counts as a change of owners since the last checkpoint. After a handoff, the row already
+    names its new owner, so the new owner's take does not count.
     """
     if new.handoff_owner is None:
         return True  # the new owner has not taken it yet; a take sets handoffOwner

@@ -67,7 +67,7 @@ def summarize(view: FleetView) -> ApplicationSummary:
 
 
 def worst_first(summaries: Iterable[ApplicationSummary]) -> list[ApplicationSummary]:
-    """Sort applications: errors first, then unreadable ones, then warnings, then the rest; the largest lag first in each group."""
+    """Sort applications: errors first, then unreadable applications, warnings, all others; the largest lag first in each group."""
 
     def order(one: ApplicationSummary) -> tuple[int, int, str]:
         rank = 0 if one.errors else 1 if one.error else 2 if one.warnings else 3

@@ -1,4 +1,4 @@
-"""The threads that feed an observer, for views that stay open. They pause while there is no active subscription.
+"""The threads that feed an observer, for views that stay open. The threads pause while there is no active subscription.
 
 One thread scans the lease table, another describes the streams and measures the lag, so that a hung call to Kinesis does not
 hide changes of the table. The timeouts of `Connection` bound every call.
@@ -182,7 +182,7 @@ class FleetPoller:
         return self._observer.failover_time
 
     def start(self) -> None:
-        """Start the threads. They make no call until a page subscribes."""
+        """Start the threads. The threads make no call until a page subscribes."""
         if self._loops or self._stopped:
             return
         self._loops = (
@@ -244,7 +244,7 @@ class FleetPoller:
 
         Args:
             timeout: Maximum seconds to wait.
-            newer_than: A view to ignore; only a newer one counts.
+            newer_than: A view to ignore; only a newer view counts.
 
         Returns:
             The view; None if there was none in time.
@@ -277,7 +277,7 @@ class FleetPoller:
         return self._scan_due
 
     def step_streams(self) -> float:
-        """Do what is due at the streams: at most one description of them, or one probe.
+        """Do what is due at the streams: at most one description of the streams, or one probe.
 
         Returns:
             Monotonic seconds at which to call again.
@@ -326,7 +326,7 @@ class FleetPoller:
             self._newest = scan
             known = self._streams
             if known is not None and any(lease.stream_name not in known for lease in scan.leases):
-                # An application of several streams got another one.
+                # An application of several streams got another stream.
                 self._streams, self._streams_due = None, float("-inf")
             self._schedule.update(self._observer.lag_candidates(now))
         self._wake()

@@ -83,7 +83,8 @@ RULES: Mapping[str, Rule] = {
     "damaged-row": Rule(Severity.WARNING, "damaged row"),
     "unbalanced": Rule(Severity.WARNING, "unbalanced"),
 }
-"""The rules by the codes of their problems, worst first. `doctor`, `explain` and every view of a fleet show what they find."""
+"""The rules by the codes of their problems, worst first. `doctor`, `explain` and every view of a fleet show the problems that
+these rules find."""
 
 _ORDER = {code: place for place, code in enumerate(RULES)}
 _SHOWN = 3
@@ -102,13 +103,13 @@ class ProblemSettings:
         horizon_soon: The same, for a warning.
         handler: Duration from which a handler's call is a problem.
         failing_calls: Consecutive failed calls of a handler from which they are a problem.
-        behind: Lag above which a shard that does not catch up always has a problem.
-        unowned: For how long a lease may have no owner: a KCL fleet takes up to 20 s to assign one.
+        behind: Lag above which a shard that does not catch up is always a problem.
+        unowned: For how long a lease may have no owner: a KCL fleet takes up to 20 s to assign a lease.
         no_lease: For how long a shard may have no lease.
         handoff: Longest handoff.
         parent: For how long a shard may wait for its parents.
         no_checkpoint: For how long a renewed lease that is behind may have no new checkpoint.
-        hole: For how long a hole in the hash keys may exist; a reshard makes one for a moment.
+        hole: For how long a hole in the hash keys may exist; a reshard makes a hole for a moment.
         skew: Reported difference between this machine's clock and AWS.
         max_skew: Difference from which it is an error: a KCL 3 leader treats such a worker as dead.
         hot: Part of a shard's write limit from which the shard is hot.
@@ -154,7 +155,7 @@ class TableFacts:
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
         tiers: Streams in which records wait, as their workers or their names say: delay and retention in seconds, by name.
-        misfits: Evidence that a single row belongs to another stream than the rest, by lease key.
+        misfits: Evidence that a single row belongs to another stream than the other rows, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
         foreign: Keys of unfinished rows that do not belong to a shard of the stream.
@@ -391,7 +392,7 @@ def _of_the_calls(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             command=Command.of("doctor", stream=view.streams[0], application=view.application)
             if view.streams
             else None,
-            # A single look makes a handful of calls: a table that throttles one of them has no capacity left.
+            # A single read makes a handful of calls: a table that throttles one of these calls has no capacity left.
             severity=Severity.ERROR if facts.is_single_scan else None,
         )
     if facts.skew is not None and abs(facts.skew) >= settings.skew:
@@ -606,7 +607,7 @@ def _starting_point(case: _Case) -> _Found | None:
         return None
     name = short_shard(lease.shard_id)
     if checkpoint.sequence_number == AT_TIMESTAMP:
-        # A Java worker that is configured with a timestamp uses its own.
+        # A Java worker that is configured with a timestamp uses that timestamp.
         known = lease.kind is OwnerKind.SDK or lease.kind is None
         return _problem(
             view,
@@ -690,7 +691,7 @@ def _progress(case: _Case) -> _Found | None:
     if lease.state is not LeaseState.HELD or behind is None:
         return None
     if _handler(case) is not None or _handler_fails(case) is not None:
-        return None  # the same cause has its own problem
+        return None  # another problem already reports this cause
     idle = view.watched if lease.checkpointed_ago is None else lease.checkpointed_ago
     name = short_shard(lease.shard_id)
     if lease.renewed_ago is not None and idle >= settings.no_checkpoint and behind >= settings.no_checkpoint:
@@ -739,7 +740,7 @@ def _progress(case: _Case) -> _Found | None:
 
 
 def lag_growth(lease: LeaseView) -> float | None:
-    """Return by how many seconds the lag grew in the last minute; None if it was not known a minute ago."""
+    """Return by how many seconds the lag grew in the last minute; None if the lag was not known a minute ago."""
     known = [millis for millis in lease.trend if millis is not None]
     # Seven values, ten seconds apart: a lag that grew for most of the minute is not just a slow batch.
     return (known[-1] - known[-7]) / 1000 if len(known) >= 7 else None

@@ -159,10 +159,10 @@ class FleetReader:
     ) -> FleetView:
         """Probe the lag of each lease once, or only of some, and return the view.
 
-        A probe shows how far the checkpoint is behind. An owner of this SDK may have processed more, and wrote so to its row;
-        but one read of the row does not show whether that owner is alive. So where the two differ, the table is read again
-        until the row was seen to change, for at most two thirds of the failover time. ``on_result`` is called with the number
-        of finished probes and of all probes.
+        A probe shows how far the checkpoint is behind. An owner of this SDK may have processed more, and stored its lag in
+        the row; but one read of the row does not show whether that owner is alive. So where the two lags differ, the table is
+        read again until the row was seen to change, for at most two thirds of the failover time. ``on_result`` is called with
+        the number of finished probes and of all probes.
         """
         candidates = [
             one

@@ -279,7 +279,8 @@ def _facts(memory: FleetMemory, now: float, retentions: Mapping[str | None, floa
         if not is_shard_id(lease.shard):
             foreign.append(key)
         elif known.shards and lease.shard < max(known.shards):
-            # A shard newer than the listing is not known yet. Any other has expired, maybe before an older one that was open longer.
+            # A shard newer than the listing is not known yet. Any other unlisted shard has expired, maybe before an
+            # older shard that was open longer.
             gone.append(key)
     return TableFacts(
         retentions=retentions,

@@ -25,7 +25,7 @@ class ApplicationInfo:
         name: Name of the application, and of its table in DynamoDB.
         status: ``ACTIVE``, ``CREATING``, ``UPDATING`` or ``DELETING``; in a SQL database always ``ACTIVE``.
         created: When the table was created, in epoch seconds; None if unknown, as in a SQL database.
-        table_id: Id of the table in DynamoDB; a later table of the same name has another one. None if unknown.
+        table_id: Id of the table in DynamoDB; a later table of the same name has another id. None if unknown.
         rows: Number of items, which DynamoDB counts about every six hours.
     """
 
@@ -39,7 +39,7 @@ class ApplicationInfo:
 class LeaseTable(Protocol):
     """The leases of one application. Thread-safe.
 
-    Every method that calls the place raises a `KinesisSdkError` if the call fails; `retryable` says whether it may pass.
+    A method raises a `KinesisSdkError` if its call fails; `retryable` says whether the failure may pass.
     """
 
     @property
@@ -66,7 +66,8 @@ class LeaseTable(Protocol):
     def read(self, *, may_be_missing: bool = False) -> TableRead:
         """Read all rows consistently, as they are stored.
 
-        Raises LeaseTableNotFoundError if the table does not exist, unless ``may_be_missing``, which reads it as an empty one.
+        Raises LeaseTableNotFoundError if the table does not exist, unless ``may_be_missing``, which reads a missing table as
+        an empty table.
         """
 
     def get(self, lease_key: str) -> Item | None:

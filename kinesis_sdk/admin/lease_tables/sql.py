@@ -1,6 +1,6 @@
 """Leases in a SQL database: the applications of one table, told apart by a column.
 
-One statement reads an application, whatever its size. Reads create nothing: neither the table, nor the file of SQLite.
+One statement reads an application of any size. Reads create nothing: neither the table, nor the file of SQLite.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class SqlLeaseTables:
 class SqlLeaseTable:
     """The leases of one application in a SQL database.
 
-    The first call, and each one after a failed call, checks that the table exists and has a known version. ``name`` is the
-    name of the application in its rows.
+    The first call, and each call after a failed call, checks that the table exists and has a known version. ``name`` is
+    the name of the application in its rows.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class SqlLeaseTable:
         return f"DELETE FROM {SQL_TABLE} WHERE application = '{quoted}'"  # noqa: S608 - shown, and not carried out
 
     def delete(self, part: str) -> bool:  # noqa: ARG002 - there is one
-        """Delete the rows of the application; the table stays for others."""
+        """Delete the rows of the application; the table stays for other applications."""
         return bool(self.store.delete_application())
 
     def _guarded(self, call: Callable[[], _T]) -> _T:

@@ -54,8 +54,8 @@ _LOGGER = logging.getLogger(__name__)
 class Recording:
     """Recording of the views of applications, bounded in bytes and time. Thread-safe.
 
-    Several processes may share one file: for each application, one process writes, and the others read. A view that cannot be
-    written is left out, with one warning.
+    Several processes may share one file: for each application, one process writes, and the other processes read. A view that
+    cannot be written is left out, with one warning.
 
     Args:
         path: The file, created if it does not exist; None for the memory of this process.
@@ -100,7 +100,7 @@ class Recording:
                     self._forgotten_at = view.at
                     self._ring.forget(view.at - self._max_age)
             except sqlite3.Error as error:
-                # Read back what was written, so that nothing counts as recorded that is not.
+                # Read the written rows back, so that only rows in the file count as recorded.
                 self._writers.pop(view.application, None)
                 if not self._has_failed:
                     _LOGGER.warning("views cannot be recorded: %s", error)
@@ -185,7 +185,7 @@ class Recording:
                 problems[place] = problems.get(place, 0) + int(row.number == ERROR)
         worst: dict[int, float | None] = {}
         for place, lag in self._ring.largest(application, SCAN, FLEET, start, end, step):
-            # A view equal to the one before has no row.
+            # A view equal to the view before has no row.
             before = max(worst, default=place)
             if (place - before) * step <= GAP + step:
                 worst.update(dict.fromkeys(range(before + 1, place), worst.get(before)))
@@ -212,7 +212,7 @@ class Recording:
             elif row.at >= start - GAP:
                 found.append((at, at))
         if found and end - found[-1][1] <= KEEP_ALIVE:
-            found[-1] = (found[-1][0], end)  # a view equal to the one before has no row
+            found[-1] = (found[-1][0], end)  # a view equal to the view before has no row
         return found
 
 

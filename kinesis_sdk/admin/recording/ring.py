@@ -1,7 +1,7 @@
 """Rows of changes in a SQLite database of bounded size: the oldest rows make room, and the newest row of each key stays.
 
-A row holds a key's new value and the moment from which it holds. So the state at any moment is the newest row of each key up to then.
-Two processes may share a file: one writes, and the other reads.
+A row has a key's new value and the moment from which the value holds. So the state at any moment is the newest row of each key up to
+then. Two processes may share a file: one process writes, and the other process reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BUSY = 1.0
 _FULL = 0.9
 """Part of the size above which old rows are deleted."""
 _HALF = 0.5
-"""Part of the size above which rows are deleted after a write without room. Below it, the disk is full and not the recording."""
+"""Part of the size above which rows are deleted after a write that found no room. Below it, the disk is full, not the recording."""
 _DROPPED = 0.2
 """Part of the rows that is deleted at a time."""
 _AT_ONCE = 5_000
@@ -289,6 +289,6 @@ class Ring:
         return found[0][0] if found else -1
 
     def _made(self, name: str) -> int:
-        """Return the number of a name, creating one if needed. Numbers are not cached: another process may delete names."""
+        """Return the number of a name, creating a number if needed. Numbers are not cached: another process may delete names."""
         self._database.execute("INSERT OR IGNORE INTO name (name) VALUES (?)", (name,))
         return self._known(name)

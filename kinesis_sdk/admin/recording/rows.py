@@ -49,7 +49,7 @@ KEEP_ALIVE = 30.0
 _RESTATE = 60.0
 """Minimum seconds between two rows of a problem or a failing handler that differ only in numbers."""
 _TOLERANCE = 5.0
-"""Seconds by which a moment computed from an age may differ and still be the same."""
+"""Seconds by which a moment computed from an age may differ and still count as the same."""
 _LONG_CALL = 10.0
 """Seconds from which a running call of the handler is recorded."""
 ERROR = 1.0
@@ -105,7 +105,7 @@ def moves_of(view: FleetView, newer_than: float) -> list[Change]:
 
 
 def is_news(old: Change | None, new: Change) -> bool:
-    """Return whether to write a row after the newest one of its key."""
+    """Return whether to write a row after the newest row of its key."""
     if old is None:
         return new.number is not None or new.value is not None
     age = new.at - old.at
@@ -155,7 +155,7 @@ def _json(value: object) -> str:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-"""It treats enumerations of texts as texts, so that rows of a thousand leases need no conversion first."""
+"""This encoder treats enumerations of texts as texts, so that rows of a thousand leases need no conversion first."""
 
 
 def _filled(**values: object) -> dict[str, object]:
@@ -232,7 +232,7 @@ def view_of(
     """Rebuild a view from rows; None if there is no row of `SCAN`.
 
     ``newest`` has the newest row of each key up to the moment, by kind. ``moves`` and ``lags`` are oldest first; ``lags`` has
-    the newest row of each key before the time of a trend, and all within it.
+    the newest row of each key before the time of a trend, and all rows within that time.
     """
     if not newest[SCAN]:
         return None

@@ -1,1 +1,1 @@
-"""Putting files into a stream, and copying a stream into another one, with runs that continue after a kill."""
+"""Putting files into a stream, and copying a stream into another stream, with runs that continue after a kill."""

@@ -36,7 +36,7 @@ class AckTracker(Generic[P]):
     """Account of the records of a source that are done. Thread-safe.
 
     Everything up to `through` is done; after it, there are ranges with gaps of records that are in flight, or failed. There
-    are at most as many ranges as such records.
+    are at most as many ranges as records in these gaps.
 
     Args:
         through: Position up to which everything was done in an earlier run; None for nothing.

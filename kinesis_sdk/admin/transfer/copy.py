@@ -63,8 +63,8 @@ def copy_stream(
     """Copy the user records of a window into another stream, with their partition keys and explicit hash keys.
 
     The first copies of the records of a partition key reach the target in the order of the source, also over splits and merges
-    of both. A lost response or a killed run may add second copies. Records that share a key but have different explicit hash
-    keys have no such order, in either stream.
+    of both streams. A lost response or a killed run may add second copies. Records that share a key but have different
+    explicit hash keys have no such order, in either stream.
 
     Args:
         source: Account and region of the source.
@@ -163,7 +163,7 @@ def _window(
     clock: Clock,
     notice: Notice,
 ) -> _Window:
-    """Return the window of a run: a new one, or the window of the run that it continues. LATEST and the present become times."""
+    """Return the window of a run: a new window, or the window of the run that it continues. LATEST and the present become times."""
     if saved:
         until = None if saved["until"] is None else datetime.fromisoformat(saved["until"])
         window = _Window(parse_position(saved["start"], now=None), until)
@@ -202,7 +202,7 @@ class _Copied:
                 self._last_millis = int(arrived.timestamp() * 1000)
                 if self._first_millis is None:
                     self._first_millis = self._last_millis
-            key = record.partition_key or None  # Kinesis returns an empty text for a record without one
+            key = record.partition_key or None  # Kinesis returns an empty text for a record without a key
             if (
                 key is not None
                 and not record.aggregated

@@ -77,8 +77,7 @@ class RecordFile:
     Attributes:
         name: Absolute path, or ``-``: identifies the file in a state file.
         size: Bytes of the file; None for standard input.
-        random_keys: Whether each record is to get a random partition key. Records of a spool keep theirs, and go without one
-            if they had none.
+        random_keys: Whether each record is to get a random partition key. Records of a spool keep their partition key, or go without one.
 
     Raises:
         ConfigError: If the format is unknown or has no fields, or the file cannot be read.

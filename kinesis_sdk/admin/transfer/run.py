@@ -1,7 +1,7 @@
 """The loop of a transfer: records in, a `Producer` out, and an account of the acknowledged records.
 
-A record is acknowledged when its future has a result. With a state file, a killed run is continued by the same command. It promises
-exactly this:
+A record is acknowledged when its future has a result. With a state file, a killed run is continued by the same command. This
+command promises exactly this:
 
 - Nothing is lost: a record that failed or is not acknowledged is put again.
 - An acknowledged record is put again only if the run was killed before the account was written, which happens every 0.2 s and at
@@ -58,7 +58,7 @@ class TransferProgress:
 
     Attributes:
         read: Records that were read.
-        skipped: Records among them that an earlier run had put.
+        skipped: Records read that an earlier run had put.
         acknowledged: Records that Kinesis has stored.
         acknowledged_bytes: Bytes of their payloads.
         failed: Records that Kinesis did not store.
@@ -95,7 +95,7 @@ class TransferResult:
 
     Attributes:
         read: Records that were read.
-        skipped: Records among them that an earlier run had put.
+        skipped: Records read that an earlier run had put.
         acknowledged: Records that Kinesis has stored.
         acknowledged_bytes: Bytes of their payloads.
         failed: Records that Kinesis did not store.
@@ -135,7 +135,7 @@ class Transfer:
     """One run. Used by one thread. Raises ConfigError if ``rate`` is out of range.
 
     The caller closes the producer. ``rate`` is the maximum of records a second, None for no limit. ``task`` says in the state
-    file what the run does, and ``fixed`` is further content of it. ``on_progress`` is called every 0.2 s at most.
+    file what the run does, and ``fixed`` is further content of this file. ``on_progress`` is called every 0.2 s at most.
     """
 
     def __init__(
@@ -178,9 +178,9 @@ class Transfer:
     def add_source(
         self, name: str, saved: Mapping[str, Any] | None = None, **details: Any
     ) -> AckTracker[Any]:
-        """Prepare a source that an earlier run may have begun; others begin without an account.
+        """Prepare a source that an earlier run may have begun; new sources begin without an account.
 
-        ``saved`` is its content in the state file of the earlier run, ``details`` what else the state file says of it.
+        ``saved`` is the source's entry in the state file of the earlier run; ``details`` are further facts for the new entry.
         """
         saved = saved or {}
         tracker = self._trackers[name] = AckTracker(
@@ -326,7 +326,7 @@ class Transfer:
         if self._rate is None:
             return
         now = self._clock.monotonic()
-        # Time in which the source had no records is not made up for.
+        # The rate does not make up for time in which the source had no records.
         self._next_put = max(self._next_put, now - _MAX_BURST) + 1 / self._rate
         if self._next_put > now:
             self._sleep(self._next_put - now)

@@ -1,6 +1,6 @@
 """State file of a transfer: the acknowledged records, after which the next run continues.
 
-The file is replaced as a whole, so after a kill at any instant it is the old one or the new one.
+The file is replaced as a whole, so after a kill at any instant the file is either the old or the new one.
 """
 
 from __future__ import annotations
