@@ -113,7 +113,7 @@ CONFIG_OPTION = click.option(
 
 
 def check_application(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Reject another application than the file of ``--config`` names; the callback of the parameter for the name.
+    """Reject an application that the file of ``--config`` does not name; the callback of the parameter for the name.
 
     The file also names the lease table and the stream of its own application, so with another name, a command would change the
     wrong application.
@@ -135,7 +135,7 @@ class _ApplicationArgument(click.Argument):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Shift the given texts to the arguments after this one, if one of them would lack its text.
+        """Shift the given texts to the arguments after this one, if an argument would lack its text.
 
         The name of the file's application stays in place, so that the missing argument is reported.
         """

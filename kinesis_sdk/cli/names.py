@@ -1,6 +1,6 @@
-"""Names of applications, streams and workers: completed in a shell, and suggested instead of a wrong one.
+"""Names of applications, streams and workers: completed in a shell, and suggested instead of a wrong name.
 
-Both call AWS, for two seconds at most, and are silent if it does not respond.
+Completion and suggestion call AWS, for two seconds at most, and are silent if AWS does not respond.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def connection_of(context: click.Context) -> Connection:
 def in_time(ask: Callable[[], Iterable[str]]) -> list[str]:
     """Return the result of a function that makes calls; an empty list if it fails, or takes longer than `TIMEOUT`.
 
-    Completion and suggestions are a convenience: their errors must not stand between a user and the command.
+    Completion and suggestions are a convenience: their errors must not keep a user from running the command.
     """
     found: list[str] = []
 

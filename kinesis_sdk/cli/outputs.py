@@ -67,7 +67,7 @@ class Explanation(TypedDict):
 
 
 class PlannedRow(TypedDict):
-    """A row of the lease table that is to change."""
+    """A row of the lease table that a plan changes."""
 
     lease_key: str
     shard_id: str
@@ -83,7 +83,7 @@ class PlannedRow(TypedDict):
 
 
 class ShardReason(TypedDict):
-    """A shard, and why it stays as it is."""
+    """A shard, and the reason why it stays unchanged."""
 
     shard_id: str | None
     reason: str
@@ -362,7 +362,7 @@ class Output:
 
     Attributes:
         is_open: Whether further fields depend on the content.
-        are_lines: Whether it is printed as one line each, as things happen.
+        are_lines: Whether the output is one line for each event, printed as it happens.
     """
 
     kind: Any

@@ -223,7 +223,7 @@ def confirm_name(application: str) -> None:
 
 
 def _apply(planned: Planned, wait: float, spell: Spell) -> Result:
-    """Make a change. If Ctrl-C or an error ends it, print the finished changes, and the command for the rest."""
+    """Make a change. If Ctrl-C or an error ends the change, print the finished changes, and the command for the rest."""
     try:
         return planned.apply(wait=wait)
     except (KeyboardInterrupt, AwsError, LeaseStoreError, AuditLogError):

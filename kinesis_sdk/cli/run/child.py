@@ -60,7 +60,7 @@ class Reports:
 
 
 def _take_standard_input() -> IO[str]:
-    """Return standard input for this module alone; the handler, and its child processes, find an empty one."""
+    """Return standard input for this module alone; the handler, and its child processes, find an empty input."""
     control = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -71,7 +71,7 @@ def _take_standard_input() -> IO[str]:
 def _follow(
     control: IO[str], stop: StopFlag, stop_timeout: float, metrics: ProcessMetrics | None, reports: Reports
 ) -> None:
-    """Carry out the supervisor's requests; once it is gone, end in any case."""
+    """Carry out the supervisor's requests; once the supervisor is gone, end in any case."""
     for line in control:
         request, _, number = line.strip().partition(" ")
         if request == "stop":
@@ -209,7 +209,7 @@ def _follow_worker(
     reported = float("-inf")
     while not worker.wait(_TICK):
         if retries is not None and retries.error is not None:
-            return  # its exit raises the error
+            return  # leaving the retry worker's context raises the error
         if reports_health and time.monotonic() - reported >= _REPORT_INTERVAL:
             reported = time.monotonic()
             health = worker.health()
@@ -224,8 +224,8 @@ def _follow_worker(
 
 def main() -> int:
     """Consume until the supervisor requests a stop, is gone, or everything is processed."""
-    # Ctrl-C reaches all processes of the terminal, and the supervisor decides what it means. It starts this process with
-    # the signal blocked, so that the signal cannot end the process before this line.
+    # Ctrl-C reaches all processes of the terminal, and the supervisor decides what it means. The supervisor starts this
+    # process with the signal blocked, so that the signal cannot end the process before this line.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     control = _take_standard_input()

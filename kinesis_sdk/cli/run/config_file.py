@@ -51,7 +51,7 @@ class ApplicationSettings:
     Attributes:
         stream: Name or ARN of its stream.
         streams: Names or ARNs, if it has several.
-        dynamodb_table: Instead: the DynamoDB table whose stream it reads, or the ARN of a stream.
+        dynamodb_table: Instead of streams: the DynamoDB table whose stream it reads, or the ARN of a stream.
         profile: Profile of ``~/.aws``.
         endpoint_url: Endpoint of all services.
         lease_store: URL of the lease store; in the configuration, it is ``lease_table.lease_store``.
@@ -86,7 +86,7 @@ def read_file(path: str, *, loads: bool = False, place: PolicyPlace | None = Non
     """Read a file.
 
     ``loads`` imports the functions and classes that it names. Only worker processes import them; other commands get a policy with
-    stand-ins, because they never call it. ``place`` is the worker of its policy; None for other commands.
+    stand-ins, because they never call the policy. ``place`` is the worker of the file's policy; None for other commands.
 
     Raises:
         ConfigError: If the file cannot be read, is not TOML, or names a field or value that is not valid.
@@ -136,7 +136,7 @@ def _application_from(values: object) -> ApplicationSettings:
 
 
 def _unknown(name: str, accepted: str) -> ConfigError:
-    """Return the error of an unknown name, without its value: a misplaced or misspelled one may hold a password."""
+    """Return the error of an unknown name, without its value: a misplaced or misspelled value may hold a password."""
     return ConfigError(name, None, accepted, problem=f"{name} is invalid: expected {accepted}")
 
 
@@ -180,7 +180,7 @@ def initial_position_from(value: Any) -> Any:
     Raises:
         ConfigError: If a text is not one of these positions, or a time relative to now: each process would begin elsewhere.
     """
-    if isinstance(value, date):  # a datetime is one, too
+    if isinstance(value, date):  # a datetime is a date, too
         value = value.isoformat()
     if not isinstance(value, str):
         return value

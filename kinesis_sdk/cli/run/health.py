@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 _SILENT_AFTER = 60.0
-"""Seconds without a report after which a worker process counts as stuck. It reports every second, but an extension module of the
-handler may block its interpreter for a while.
+"""Seconds without a report after which a worker process counts as stuck. A process reports every second, but an extension module
+of the handler may block its interpreter for a while.
 """
 
 
@@ -32,7 +32,7 @@ class ProcessHealth:
         pid: Process id; None if there is no process.
         restarts: Restarts so far.
         last_failure: Description of its last failure; None if there was none.
-        reported: Last report: ``health``, ``live``, ``ready`` and ``failover_time``; None before the first one.
+        reported: Last report: ``health``, ``live``, ``ready`` and ``failover_time``; None before the first report.
         silent: Seconds since that report, or since the worker started; None if it has not started.
     """
 

@@ -51,6 +51,6 @@ def configure_logging(worker: str, level: str, form: Literal["text", "json"]) ->
         else logging.Formatter("%(asctime)s %(levelname)s [%(worker)s] %(name)s: %(message)s")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # They log each request at DEBUG, with payloads and signatures.
+    # These libraries log each request at DEBUG, with payloads and signatures.
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)

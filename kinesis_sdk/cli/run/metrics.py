@@ -105,7 +105,7 @@ class SupervisorMetrics:
         """Open the endpoint.
 
         Raises:
-            ConfigError: If it cannot listen there.
+            ConfigError: If the endpoint cannot listen there.
         """
         if self._address is not None:
             host, port = self._address

@@ -45,7 +45,7 @@ class PolicyPlace:
     """The worker of a policy, as far as it is known; commands that run no worker know nothing of it.
 
     Attributes:
-        application: Name of the application, which dead letters tell.
+        application: Name of the application, which dead letters contain.
         stream: Name or ARN of its stream, after which the tiers are named; None if it is unknown, or if there are several.
         connection: Region, profile and endpoint for copies in tiers.
         stores: The tiers in streams of the policies that were read.
@@ -115,9 +115,10 @@ def policy_from(
     """Return the policy that a table describes: ``policy`` is one of `_POLICIES`, and the other keys are its fields.
 
     ``dead_letters`` may be a location of dead letters instead of the function ``dead_letter``. The table ``circuit_breaker`` puts a
-    `CircuitBreaker` in front. The tiers of ``tiers`` are streams, ``streams`` or those named after the stream, or a table in ``database``.
+    `CircuitBreaker` in front. The tiers of ``tiers`` are streams (given in ``streams``, or named after the stream) or a table in
+    ``database``.
 
-    ``loads`` imports the functions that it names; otherwise the policy has stand-ins, which cannot be called.
+    ``loads`` imports the functions that the table names; otherwise the policy has stand-ins, which cannot be called.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.
@@ -173,7 +174,7 @@ def tiers_of(policy: object) -> list[StreamSpec]:
 
 
 def _tier_store(given: dict[str, Any], place: PolicyPlace, *, loads: bool) -> TierStore:
-    """Return the place where records wait; takes its names out of ``given``."""
+    """Return the place where records wait, and remove its names from ``given``."""
     streams, database = given.pop("streams", None), given.pop("database", None)
     keep_order = given.pop("keep_order", None)
     if database is None:

@@ -34,8 +34,8 @@ class ChildProcess:
     """One worker process.
 
     Attributes:
-        reported: Last report of its health: ``health``, ``live`` and ``ready``; None before the first one.
-        reported_at: Monotonic seconds at which it came.
+        reported: Last report of its health: ``health``, ``live`` and ``ready``; None before the first report.
+        reported_at: Monotonic seconds at which this report came.
         error: Reported cause of its end; None if there was none.
         reports: File descriptor that is readable when there are reports.
     """
@@ -227,7 +227,7 @@ class Processes:
         for report in child.read():
             now = time.monotonic()
             if report["event"] == "loaded":
-                # Only now: a process that cannot import its handler never worked.
+                # Log the start only now: a process that cannot import its handler never worked.
                 self._log_start(child)
                 self._supervisor.on_loaded(now)
             elif report["event"] == "started":

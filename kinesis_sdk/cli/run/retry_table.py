@@ -13,7 +13,7 @@ from kinesis_sdk.retries import RetryTable, RetryWorker
 
 _FIELD = "on_handler_error"
 _ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "sqlite+pysqlite": "sqlite+aiosqlite"}
-"""Driver for coroutine functions by the driver of the table; the driver of ``postgresql+psycopg`` is one for both."""
+"""Driver for coroutine functions by the driver of the table; ``postgresql+psycopg`` serves both kinds of functions."""
 
 
 def with_retries(

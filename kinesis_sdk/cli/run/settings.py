@@ -27,7 +27,7 @@ class RunSettings:
         sink: URL of the sink; None for the factory's, or none.
         initial_position: Text of a position, for shards without a lease; None leaves it to the file.
         until: ISO 8601 moment at which the worker ends; None for no end.
-        region: AWS region; None for the usual one.
+        region: AWS region; None for the usual region.
         profile: Profile of ``~/.aws``; None for the usual credentials.
         endpoint_url: Endpoint of all services; None for AWS.
         log_format: ``text`` or ``json``.
@@ -71,7 +71,7 @@ class RunSettings:
         return cls(**{**fields, "streams": tuple(fields["streams"])})
 
     def place(self) -> PolicyPlace:
-        """Return the facts that the policy of the file needs. Its tiers may have to be closed."""
+        """Return the facts that the policy of the file needs. Tiers of the policy may have to be closed."""
         return PolicyPlace(
             application=self.application_name,
             stream=self.streams[0] if len(self.streams) == 1 else None,
@@ -80,7 +80,7 @@ class RunSettings:
 
     @property
     def worker_application(self) -> str:
-        """The application of the worker: another one for the streams of tiers, which are read beside the stream."""
+        """The application of the worker: another application for the streams of tiers, which are read beside the stream."""
         return f"{self.application_name}-retries" if self.reads_tiers else self.application_name
 
     @property

@@ -139,7 +139,7 @@ class Supervisor:
         self.slots = [Slot(number) for number in range(1, self.processes + 1)]
 
     def begin(self, now: float) -> None:
-        """Start the first process; all others follow once it has loaded the handler."""
+        """Start the first process; all other processes follow once it has loaded the handler."""
         self.slots[0].due = now
 
     @property
@@ -179,7 +179,7 @@ class Supervisor:
     # Events
 
     def on_loaded(self, now: float) -> None:
-        """Start the other processes, because one has loaded the handler."""
+        """Start the other processes, because the first process has loaded the handler."""
         if self._is_loaded or self.is_ending or self._is_reloading:
             return
         self._is_loaded = True
@@ -216,7 +216,7 @@ class Supervisor:
             self._finish_if_ended()
             return []
         if self._is_reached:
-            # Another worker found everything processed, so this one is not restarted.
+            # Another worker found everything processed, so this worker is not restarted.
             _LOGGER.warning("worker process %d: %s, after everything was processed", number, reason)
             self._finish_if_ended()
             return []

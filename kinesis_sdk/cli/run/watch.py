@@ -1,7 +1,7 @@
 """Changes of the Python files of a handler, by their modification times: for ``--reload``.
 
 Not watchfiles: it loses a single file that an editor replaces by renaming, after the first time. It also needs a thread
-in real time, where the supervisor's loop polls when it is due. A poll of 1,000 files takes 8 ms.
+in real time, whereas the supervisor's loop polls when a poll is due. A poll of 1,000 files takes 8 ms.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FileWatcher:
 
 
 def roots_of(module: str, path: list[str]) -> list[Path]:
-    """Return the paths to watch for a module: the folder of its top-level package, or its file and those beside it.
+    """Return the paths to watch for a module: the folder of its top-level package, or its file and the files beside it.
 
     The module is searched in ``path``, as in ``sys.path``, and not imported.
     """
@@ -78,5 +78,5 @@ def roots_of(module: str, path: list[str]) -> list[Path]:
         return [Path(folder) for folder in spec.submodule_search_locations]
     if spec.origin is None:
         return []
-    # A script usually imports the modules beside it. Its subfolders may contain anything.
+    # A script usually imports the modules beside it. Subfolders may contain anything.
     return sorted(Path(spec.origin).parent.glob("*.py"))

@@ -82,7 +82,7 @@ class Watching(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """Calls behind the keys. A service that is None is not offered.
+    """Calls that key presses trigger. A service that is None is not offered.
 
     Attributes:
         explain: Returns why a shard is moving or not, in words, given a view and a lease key.
@@ -103,7 +103,7 @@ class TopApp(App[None]):
     Args:
         place: Region or endpoint, for the first line.
         options: Options of the connection, for commands that are shown.
-        zone: Time zone of clocks; None for the local one.
+        zone: Time zone of clocks; None for the local time zone.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -227,7 +227,7 @@ class TopApp(App[None]):
         """Show a new view, unless the past is shown."""
         self._newest = message.view
         if self._is_past:
-            self._draw()  # the age of what is shown
+            self._draw()  # the age of the shown view has changed
         else:
             self.show(message.view)
 

@@ -34,7 +34,7 @@ LAG_STEPS = (
 """Upper bound in milliseconds, sign and colour of a lag. Larger lags have fuller signs, which are readable without colours."""
 NOT_MEASURED = ("-", "dim")
 NOT_READ = ("x", "bold red")
-"""Sign of a lease that is not read, because it has no owner, or a silent one."""
+"""Sign of a lease that is not read, because it has no owner, or a silent owner."""
 _SILENT = (LeaseState.SILENT, LeaseState.UNOWNED, LeaseState.MISSING, LeaseState.UNREADABLE)
 
 TREND = 10
@@ -166,7 +166,7 @@ def owner(one: OwnerView | None, leases: tuple[LeaseView, ...], width: int, *, i
     squares = [square(lease) for lease in leases]
     room = max(0, width - (name + _KIND + _COUNT + TREND + _WORST + _RATE + 8))
     if len(squares) > room:
-        # Signs that do not fit are counted; the most important ones are kept.
+        # Signs that do not fit are counted; the most important signs are kept.
         squares = sorted(squares, key=lambda one: _WEIGHT[one[0]])[: max(0, room - 5)]
         squares.append((f" +{len(leases) - len(squares)}", "dim"))
     if one is None:

@@ -1,6 +1,6 @@
 """The list of owners and leases, row by row. Pure: views in, rows out.
 
-Rows keep their place. An owner's place follows from its group and id, whatever its lag is, because a list that is
+Rows keep their place. An owner's place follows from its group and id, and not from its lag, because a list that is
 sorted again every second cannot be read. Another order is computed when the user asks for it, and then stays.
 """
 

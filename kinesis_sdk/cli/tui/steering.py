@@ -1,4 +1,4 @@
-"""Changes behind the keys, carried out by `kinesis_sdk.admin.changes`."""
+"""Changes triggered by key presses, carried out by `kinesis_sdk.admin.changes`."""
 
 from __future__ import annotations
 

@@ -190,10 +190,10 @@ class AdminBackend:
 
 
 class PollerWatch:
-    """A `FleetPoller` as the watch of a channel. It is made for the first page, and pauses without pages.
+    """A `FleetPoller` as the watch of a channel. The poller is made for the first page, and pauses without pages.
 
     ``make`` may take seconds, because credentials may come from the network, so ``spawn`` runs it in a thread. The page may
-    have gone when the poller is ready; `_wanted` then decides whether it starts.
+    have gone when the poller is ready; `_wanted` then decides whether the poller starts.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ def _record(record: UserRecord) -> JsonObject:
 
 
 def _headers(record: UserRecord) -> list[list[str]]:
-    """Return the headers as names and texts. Another producer's may be as long as the record, so each is shortened."""
+    """Return the headers as names and texts. Headers of other producers may be as long as the record, so each header is shortened."""
     return [
         [text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}…" for text in header]
         for header in shown_headers(record.headers).items()

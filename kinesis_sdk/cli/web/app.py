@@ -69,7 +69,7 @@ class Console:
         letters: The places of dead letters; None for a console that has none.
         applications: Applications that the command line named; if empty, they are found by their tables.
         stream: Stream that the command line named; None if none.
-        recording: None for one in memory.
+        recording: None for a recording in memory.
         allow_changes: Whether changes may be planned and made.
     """
 
@@ -368,7 +368,7 @@ class Guard:
         await (response or self._app)(scope, receive, send_with_headers)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """Return the response to a request that the application must not see; None if it may."""
+        """Return the response to a request that the application must not see; None if the application may see it."""
         headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
         path, method = scope["path"], scope["method"]
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
@@ -472,7 +472,7 @@ def _guarded(handler: Handler) -> Handler:
     """Return the handler with its errors as responses.
 
     Starlette would pass an unforeseen error on to the server's log together with its text, which may contain a record.
-    The place is enough to find the error.
+    The place where the error was raised is enough to find it.
     """
 
     async def guarded(request: Request) -> Response:

@@ -16,7 +16,7 @@ Act = Callable[[Callable[[str], None]], Mapping[str, Any]]
 """Makes a change. Takes a function for lines of progress, and returns the outcome."""
 
 _KEPT = 200
-"""Maximum number of plans; beyond it, the oldest one is forgotten."""
+"""Maximum number of plans; beyond it, the oldest plan is forgotten."""
 PLAN_LIFETIME = 300.0
 """Seconds after which a plan expires, because it may no longer be true."""
 

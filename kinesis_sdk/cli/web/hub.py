@@ -3,8 +3,8 @@
 States of a `Channel`: *idle* (no page; no calls), *watching* (at least one visible page), *lingering* (the last page
 has gone less than `LINGER` seconds ago, so that a reload does not start over). The last view is kept in all states.
 
-Threads: the watch calls `Channel.receive` in its own thread, which makes the picture and passes it to the event loop;
-everything else happens in the event loop.
+Threads: the watch calls `Channel.receive` in its own thread; `receive` makes the picture and passes it to the event
+loop; everything else happens in the event loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Watch(Protocol):
         """Start, or continue with the views that were seen before."""
 
     def stop(self) -> None:
-        """End all calls, without waiting. It may be started again."""
+        """End all calls, without waiting. The watch may be started again."""
 
     def focus(self, lease_keys: frozenset[str]) -> None:
         """Measure these leases more often, because their pages are open."""
@@ -53,7 +53,7 @@ class Watch(Protocol):
         """Return the pending operation, and for how many seconds it has been waited for; None if none is pending."""
 
     def close(self) -> None:
-        """End for good. It may wait for a running call."""
+        """End for good; this may wait for a running call."""
 
 
 MakeWatch = Callable[[Callable[[FleetView], None]], Watch]
@@ -136,7 +136,7 @@ class Channel:
 
     @property
     def view(self) -> FleetView | None:
-        """The newest view; None before the first one."""
+        """The newest view; None before the first view."""
         return self._view
 
     async def events(self) -> AsyncIterator[bytes]:

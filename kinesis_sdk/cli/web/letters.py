@@ -49,7 +49,7 @@ class LetterPages:
         audit_log: None takes the default audit log.
 
     Raises:
-        ConfigError: If one is not a location.
+        ConfigError: If a place is not a location.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LetterPages:
         return {"letters": [_about(one) for one in found[:MAX_LETTERS]], "more": len(found) > MAX_LETTERS}
 
     def letter(self, place: int, identity: str, *, payload: bool) -> JsonObject | None:
-        """Return a letter; None if it is gone. Its payload and the values of its headers are there only if asked for."""
+        """Return a letter; None if it is gone. Payload and values of headers are included only on request."""
         with self._opened(place) as store:
             found = next((one for one in store.letters(payload=payload) if one.id == identity), None)
         if found is None:

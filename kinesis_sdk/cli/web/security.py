@@ -51,8 +51,7 @@ class Policy:
         host_names: Names, in lower case, that the ``Host`` header may have besides localhost and literal addresses.
         token: Token that each request must prove to know; None if everyone on this machine may read.
         csrf_token: Value of `CSRF_HEADER` in changes.
-        cookie_name: Name of the cookie that proves the token. It contains the port, because browsers send cookies to
-            all ports.
+        cookie_name: Name of the cookie that proves the token. The name contains the port, because browsers send cookies to all ports.
     """
 
     host_names: frozenset[str] = frozenset()

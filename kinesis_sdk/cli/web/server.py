@@ -34,7 +34,7 @@ class ConsoleServer:
         letters: The places of dead letters; None for a console that has none.
         host: Address to listen on. An address that other machines can reach needs a token. Changes need one on any
             address, because other users of this machine can connect, too.
-        port: TCP port; 0 takes a free one.
+        port: TCP port; 0 takes a free port.
         token: Token that each browser must present once; None makes one if the address needs it.
         allowed_hosts: Names, besides localhost and addresses, under which the console may be opened.
         applications: Applications that the command line named.
@@ -128,7 +128,7 @@ class ConsoleServer:
 
     @property
     def shown_url(self) -> str:
-        """The address for output that others may read: without a token that the caller gave, and so knows."""
+        """The address for output that other people may read: without a token that the caller gave, and so knows."""
         return self.url if self._is_own_token else self.url.partition("?")[0]
 
     def serve(self) -> None:
@@ -217,7 +217,7 @@ _once_a_minute = _OnceAMinute()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server. It first ends the endless streams of events; otherwise it would wait for them."""
+    """uvicorn's server, which first ends the endless streams of events; otherwise it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, console: Console) -> None:
         super().__init__(config)
@@ -229,7 +229,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of uvicorn
-        # Without uvicorn's captured signals, which it would raise again after the shutdown: SIGTERM is a clean end.
+        # Without uvicorn's captured signals, which uvicorn would raise again after the shutdown: SIGTERM is a clean
+        # end.
         self.interrupted = self.interrupted or sig == signal.SIGINT
         if self.should_exit:
             self.force_exit = True

@@ -2,7 +2,7 @@
 
 A view of 1,000 leases is about a megabyte as JSON. Most of it is sequence numbers, ages and trends, which change with every
 scan, and which the map does not show. So the page gets only the columns that it draws, with numbers rounded to the two digits that it
-shows. It requests a whole lease only while that lease is open. `changes` compares two such pictures;
+shows. The page requests a whole lease only while that lease is open. `changes` compares two such pictures;
 `benchmarks/bench_ui.py` prints the bytes.
 """
 
