@@ -50,7 +50,7 @@ _BREATH = 256
 class AsyncProducer:
     """Puts user records into Kinesis streams from coroutines, with the guarantees of `Producer`.
 
-    It is bound to the first event loop that uses it, and to the next one after that loop is closed. An AWS Lambda function
+    It is bound to the first event loop that uses it, and to the next loop after that loop is closed. An AWS Lambda function
     creates it once, outside its handler, and calls ``asyncio.run`` in each invocation, with ``await producer.flush()`` at
     the end.
 
@@ -281,7 +281,7 @@ class AsyncProducer:
         raise TypeError("an AsyncProducer holds threads and connections and cannot be pickled")
 
     def _here(self) -> _LoopSide:
-        """Return the side of the running loop; raise `ProducerError` if the producer is bound to another open loop."""
+        """Return the `_LoopSide` of the running loop; raise `ProducerError` if the producer is bound to another open loop."""
         loop = asyncio.get_running_loop()
         side = self._side
         if side is None or (side.loop is not loop and side.loop.is_closed()):
@@ -293,7 +293,7 @@ class AsyncProducer:
         return side
 
     async def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
-        """Return the payload of a value, on the thread of the loop unless the serializer would block it."""
+        """Return the payload of a value, encoded on the thread of the loop unless the serializer would block it."""
         would_block = getattr(pipeline.serializer, "would_block", None)  # see `BlockingSerializer`
         if would_block is not None and would_block(pipeline.stream.name, value):
             loop = asyncio.get_running_loop()
@@ -375,19 +375,19 @@ class _LoopSide:
         self._delivering = False
 
     def wake_first(self) -> None:
-        """Wake the first call in the queue, because there may be room. On the loop's thread."""
+        """Wake the first call in the queue, because there may be room. Runs on the loop's thread."""
         if self.queue and not self.queue[0].done():
             self.queue[0].set_result(None)
 
     def tell(self, function: Any) -> None:
-        """Run a function on the loop. From any thread."""
+        """Run a function on the loop. May be called from any thread."""
         try:
             self.loop.call_soon_threadsafe(function)
         except RuntimeError as error:  # the loop is closed, so no coroutine waits
             _LOGGER.debug("event loop was closed before its results arrived: %s", error)
 
     def notice(self) -> None:
-        """Have the loop deliver `results`; one message serves all that arrive before it is processed. From any thread."""
+        """Have the loop deliver `results`; one message serves all results until it is processed. May be called from any thread."""
         # No result is lost: a thread that reads False after `_deliver` has set it sends another message. A thread that reads
         # True before that has already appended its result, and `_deliver` reads the results only after setting False.
         if not self._delivering:
@@ -395,7 +395,7 @@ class _LoopSide:
             self.tell(self._deliver)
 
     def _deliver(self) -> None:
-        """Complete the futures of all results. On the loop's thread."""
+        """Complete the futures of all results. Runs on the loop's thread."""
         self._delivering = False
         results = self.results
         while results:
@@ -410,7 +410,7 @@ class _LoopSide:
 
 
 def _relay(records: Iterable[BufferedRecord]) -> None:
-    """Pass a group of final results to the loops that await them. On a thread of the producer."""
+    """Pass a group of final results to the loops that await them. Runs on a thread of the producer."""
     sides: set[_LoopSide] = set()
     for record in records:
         if record.awaited is not None:

@@ -56,11 +56,10 @@ class ProducerConfig:
     """Maximum bytes of one aggregated record, 64 to 10,485,760. A larger user record is not aggregated."""
 
     compression: Literal["zstd"] | None = None
-    """Compress aggregates: ``zstd``, or None. Needs the extra ``zstd``, and readers that know it: this SDK's with the same extra, and
-    Java's with a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds the compressed size, on average and
-    not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms count for
-    ``max_buffered_bytes`` until they are stored. No effect on streams that place records themselves, because their records are not
-    aggregated."""
+    """Compress aggregates: ``zstd``, or None. Needs the extra ``zstd``, and readers that support it: this SDK with the same extra, and Java
+    programs with a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds the compressed size, on average
+    and not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms count for ``max_buffered_bytes`` until
+    they are stored. No effect on streams that place records themselves, because their records are not aggregated."""
 
     collection_max_count: int = MAX_REQUEST_RECORDS
     """Maximum Kinesis records in one PutRecords request, 1 to 500."""
@@ -69,8 +68,8 @@ class ProducerConfig:
     """Maximum bytes (data and partition keys) of one PutRecords request, 52,224 to 10,485,760."""
 
     record_max_buffered_time: float = 0.1
-    """Seconds that a record waits for others in its aggregate, 0 to 3,600. To share a request with other shards, it may wait for a fifth
-    (and at most 50 ms) less or more."""
+    """Seconds that a record waits for other records in its aggregate, 0 to 3,600. To share a request with other shards, it may wait up to a
+    fifth (at most 50 ms) less or more."""
 
     record_ttl: float = 30.0
     """Seconds after `put` at which a record that is not stored yet fails, with its real cause; 0.1 to 604,800."""
@@ -80,12 +79,12 @@ class ProducerConfig:
     can fill a shard although Kinesis counts differently from the producer."""
 
     fail_if_throttled: bool = False
-    """Fail a record that Kinesis throttles at once, instead of retrying it."""
+    """Fail a record at once if Kinesis throttles it, instead of retrying it."""
 
     record_distribution_strategy_default: Literal["UNSET", "AUTO", "USER_PARTITION_KEY"] = "UNSET"
-    """Assumption about a stream until its summary says how records are placed, or without the permission for
-    ``DescribeStreamSummary``. ``AUTO``: the stream places them itself, so nothing is aggregated. ``USER_PARTITION_KEY``: by partition key,
-    and a record without one is rejected. ``UNSET``: by partition key, and records without one wait for the summary."""
+    """Assumption about a stream until its summary says how records are placed, or if the permission for ``DescribeStreamSummary`` is
+    missing. ``AUTO``: the stream places records itself, so nothing is aggregated. ``USER_PARTITION_KEY``: by partition key, and records
+    without a key are rejected. ``UNSET``: by partition key, and records without a key wait for the summary."""
 
     describe_stream_summary_interval: float = 300.0
     """Seconds after which the summary is read again, 0.5 to 604,800, while there are records for the stream. This concerns streams that
@@ -94,9 +93,9 @@ class ProducerConfig:
 
     missing_stream: Literal["fail", "wait"] = "fail"
     """Handling of records for a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
-    until it exists, as by the KPL, or fail with that cause when their ``record_ttl`` ends. Use it for streams that are deleted
-    and recreated, or created by a later deployment. While records wait, the producer checks at least every two seconds whether
-    the stream exists, and sends nothing to it."""
+    until it exists, as by the KPL, or fail with that cause when their ``record_ttl`` ends. Use ``wait`` for streams that are deleted and
+    recreated, or created by a later deployment. While records wait, the producer checks at least every two seconds whether the stream
+    exists, and sends nothing to it."""
 
     ordering: Literal["none", "per_shard"] = "none"
     """``per_shard`` stores the records of a partition key in the order in which they were put. It costs throughput: one Kinesis record
@@ -115,9 +114,9 @@ class ProducerConfig:
 
     dedup_secret: bytes | None = field(default=None, repr=False)
     """Key of the digest of each ``dedup_id``, 16 to 64 bytes. Without it, a program that may put records into the stream, and knows namespace, key and
-    ``dedup_id`` of a future record, can put another record of that name first; readers then leave the real one out. All producers of
-    a namespace need the same secret; readers need none. If the secret changes, a record that is put with the old one and again with the
-    new one counts as two: it may be delivered twice, and is never lost. Needs ``dedup_namespace``."""
+    ``dedup_id`` of a future record, can put another record of that name first; readers then leave out the real record. All producers of
+    a namespace need the same secret; readers need none. If the secret changes, a record that is put with the old secret and again with the
+    new secret counts as two: it may be delivered twice, and is never lost. Needs ``dedup_namespace``."""
 
     max_user_record_size: int = 1024 * 1024
     """Maximum bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
@@ -127,15 +126,14 @@ class ProducerConfig:
     """Maximum PutRecords requests at a time, each on its own connection and thread; 1 to 256."""
 
     max_inflight_requests_per_shard: int | None = None
-    """Maximum PutRecords requests with entries of one shard at a time, 1 to 256; None for no such limit. With a small number,
-    a retry can overtake less, and connections are left for other shards while one is slow. It counts predicted shards:
-    records sent before the first shard map, and streams that place records themselves, are not limited. With
-    ``ordering="per_shard"`` it is always 1."""
+    """Maximum PutRecords requests with entries of one shard at a time, 1 to 256; None for no such limit. With a small number, a retry
+    overtakes fewer records, and a slow shard leaves connections for other shards. Shards are counted as predicted: records sent before the
+    first shard map, and streams that place records themselves, are not limited. With ``ordering="per_shard"`` it is always 1."""
 
     wire_format: Literal["json", "cbor"] = "json"
     """Encoding of PutRecords. With ``cbor``, which the AWS SDK for Java uses, requests with large Kinesis records (2 KiB and more on average,
-    or 512 bytes without the extra ``fast``) take a quarter less bytes and two thirds of the CPU time; others stay JSON. The stored records
-    are the same. Not tried on AWS yet, and not every endpoint knows it; see `docs/endpoints.md`."""
+    or 512 bytes without the extra ``fast``) take a quarter fewer bytes and two thirds of the CPU time; other requests stay JSON. The stored
+    records are the same. It was not tried on AWS yet, and not every endpoint supports it; see `docs/endpoints.md`."""
 
     request_timeout: float = 6.0
     """Seconds to wait for a response, 0.1 to 600. The records of a request that times out may have been stored."""
@@ -149,8 +147,8 @@ class ProducerConfig:
     their payload."""
 
     max_buffered_records: int | None = None
-    """Bound on the number of these records, in addition to their bytes; 1 and more. None means that only bytes count: each record is
-    charged about 800 bytes in addition to its own, so 64 MiB hold at most some 83,000 records."""
+    """Maximum number of records without a final result, in addition to the bound on their bytes; 1 and more. None means that only bytes
+    count: each record is charged about 800 bytes in addition to its own, so 64 MiB hold at most some 83,000 records."""
 
     put_timeout: float | None = None
     """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,
@@ -158,7 +156,7 @@ class ProducerConfig:
 
     serializer: Serializer | Mapping[str, Serializer] | None = None
     """Encodes the values that are put, which then need not be bytes; see `kinesis_sdk.serialization`. One for all streams, or a
-    mapping from stream names to serializers; records of a stream that is not in it are put as bytes. None: all are."""
+    mapping from stream names to serializers; records of a stream that is not in it are put as bytes. None: all records are put as bytes."""
 
     metrics_level: Literal["none", "summary", "detailed"] = "none"
     """Level of detail of the metrics for CloudWatch, if the producer has no ``metrics`` of its own. The KPL's default is ``detailed``: then

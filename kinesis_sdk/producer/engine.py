@@ -182,7 +182,7 @@ class Engine:
         hash_key: bytes,
         timeout: float | None,
     ) -> None:
-        """Take ownership of a record with headers, or with an identity, which begins its own run: never on the fast path."""
+        """Take ownership of a record with headers, or with an identity that begins its own run; never on the fast path."""
         self._reentry.check_not_interrupted()
         with self._lock:
             self._shared.check_open()
@@ -381,8 +381,8 @@ class Engine:
     def close(self, timeout: float | None) -> int:
         """Flush, stop the threads, and fail the records that are left after ``timeout`` seconds with `ProducerClosedError`.
 
-        Returns the number of records that failed so, plus those whose callbacks have not run; 0 is success. Closing twice is harmless: the
-        second caller waits too, and gets the number that is left.
+        Returns the number of records that failed here, plus the number of records whose callbacks have not run; 0 is success. Closing
+        twice is harmless: the second caller waits too, and gets the number of records that are left.
 
         Raises:
             ProducerError: As for `flush`; the producer stays open.
@@ -395,9 +395,9 @@ class Engine:
         try:
             try:
                 with self._lock:
-                    # Not if another thread is in `close`, perhaps a daemon's while the interpreter ends. A signal handler that
-                    # interrupted this thread's own `close` does everything itself: the interrupted call does not continue
-                    # before the handler returns.
+                    # Leave this to another thread that is in `close` already, perhaps a daemon thread while the interpreter ends. A
+                    # signal handler that interrupted this thread's own `close` does everything itself: the interrupted call does not
+                    # continue before the handler returns.
                     ours = not shared.closing or self._closer == this_thread
                     if ours:
                         shared.accepting = False
@@ -407,7 +407,7 @@ class Engine:
                         if shared.rejection is None:
                             self._drain(timeout)
             finally:
-                # Also if an interrupt ends the flush: no record stays without a result.
+                # This runs even if an interrupt ends the flush, so that no record stays without a result.
                 if ours:
                     left = self._completion.reject_all(
                         ProducerClosedError,
@@ -488,7 +488,7 @@ class Engine:
         if ready or not self._loop.is_running or pipeline.topology.next_load is not None:
             self._loop.wake_for(pipeline)
         elif due < pipeline.next_poll or due < self._shared.sleeping_until:
-            # The record's deadline is all that is new.
+            # Only the record's deadline is new.
             self._loop.poll_by(pipeline, due)
 
     def _undo(
@@ -553,7 +553,7 @@ class Engine:
     # ------------------------------------------------------------------ without the lock
 
     def _await_rest(self, ends: float | None) -> int:
-        """Wait for final results and callbacks; return the number of records that still lack one at ``ends``."""
+        """Wait for final results and callbacks; return how many records still lack a result or a callback at ``ends``."""
         completion, usage = self._completion, self._usage
         with self._lock:
             if not completion.is_at_rest():
@@ -561,6 +561,6 @@ class Engine:
                 self._shared.changed.wait_for(completion.is_at_rest, left)
             count, callbacks = usage.count, usage.open_callbacks
         if callbacks:
-            # Without the lock: a handler of log records may put them, and hold a lock of its own meanwhile.
+            # Log without the lock: a logging handler may put the log record, and hold a lock of its own meanwhile.
             _LOGGER.warning("callbacks of %d records had not run when close() returned", callbacks)
         return count + callbacks

@@ -84,7 +84,7 @@ class ProducerInterceptor:
 
 
 def checked_interceptors(interceptors: Sequence[ProducerInterceptor]) -> tuple[ProducerInterceptor, ...]:
-    """Return the interceptors of a producer; raise `ConfigError` for one of another type."""
+    """Return the interceptors of a producer; raise `ConfigError` for an object of another type."""
     found = tuple(interceptors)
     for one in found:
         if not isinstance(one, ProducerInterceptor):

@@ -117,8 +117,8 @@ class Producer:
             Certificates and proxies are botocore's as well: ``AWS_CA_BUNDLE``, ``HTTPS_PROXY``, or your own ``client``
             with ``verify=…`` and ``Config(proxies=…)``.
         on_send_error: Called with a `FailedRecord` for each record of `send` that fails.
-        on_record_failed: Called with a `FailedRecord` for every record that fails, however it was put, including records left at
-            `close`, before its payload is released; for example a `FileSpool`.
+        on_record_failed: Called with a `FailedRecord` for every record that fails, however it was put, and for records left at `close`,
+            while they still have their payloads; for example a `FileSpool`.
         metrics: Sink of the KPL's metrics, one of `kinesis_sdk.metrics` or your own; it is not closed. None means CloudWatch in the
             client's region, unless ``metrics_level`` is ``none`` (the default).
         interceptors: Called around each record and each request, in their order, see `ProducerInterceptor`.
@@ -168,8 +168,8 @@ class Producer:
         if metrics is None and self.config.metrics_level != "none":
             metrics = self._own_metrics = self._make_metrics(session, region_name)
         if metrics is not None:
-            # Register our exit handler again, after one that the sink may have: the last one runs first, so requests that are sent
-            # while the interpreter ends are still measured.
+            # Register our exit handler again, after a handler that the sink may have: the last handler runs first, so requests that are
+            # sent while the interpreter ends are still measured.
             atexit.unregister(_close_at_exit)
             atexit.register(_close_at_exit)
         self._metrics = ProducerMetrics.of(metrics)
@@ -220,10 +220,10 @@ class Producer:
                 and the same partition key (or explicit hash key) that are put within ``dedup_window`` of each other, even by
                 several processes, this SDK's readers deliver only the first. A name that is put repeatedly renews its window.
             dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
-            headers: Names with values, which readers get as ``record.headers``: at most 64, and 8,192 bytes with 5 to 7 for each. A name
-                has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not a letter and a digit. A value is text
-                or bytes; readers get bytes. A record with headers is sent in an aggregate, even if it is the only one. Streams that
-                place records themselves (record distribution AUTO) do not take headers: the record fails with the code
+            headers: Names with values, which readers get as ``record.headers``: at most 64, and 8,192 bytes in all, including 5 to 7 bytes
+                for each header. A name has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not a letter and a
+                digit. A value is text or bytes; readers get bytes. A record with headers is sent in an aggregate, even if it is the only
+                one. Streams that place records themselves (record distribution AUTO) do not take headers: the record fails with the code
                 ``HeadersImpossible`` if that becomes known after the call.
 
         Returns:
@@ -319,15 +319,15 @@ class Producer:
         return self._accept_put(put, timeout=self._put_timeout, first=first, again=again)
 
     def _time_at_kinesis(self, stream: str | StreamId) -> int | None:
-        """Return epoch milliseconds that Kinesis has reached; None before a response for the stream has told it."""
+        """Return a time in epoch milliseconds that Kinesis has reached; None before the first response for the stream."""
         return self._pipeline(stream).stamps.time_at_kinesis(self._now())
 
     def put_again(self, record: FailedRecord | SpooledRecord) -> PendingRecord:
         """Put a record that failed, of this producer or of another process, as the same record if that is possible.
 
-        With ``idempotent=True``, a record that may be stored keeps its identity: it is sent after a hold-off of 4 s, and readers
-        deliver it once. If its first attempt was more than 600 s ago, it gets a new identity and may be stored twice, which is counted
-        (``begun_anew_records``). A record without an identity is put as by `put`.
+        With ``idempotent=True``, a record that an attempt may have stored keeps its identity: it is sent after a hold-off of 4 s, and
+        readers deliver it once. If its first attempt was more than 600 s ago, it gets a new identity and may be stored twice, which is
+        counted (``begun_anew_records``). A record without an identity is put as by `put`.
 
         The data is put as it was sent: a ``serializer`` does not encode it again.
 
@@ -455,7 +455,7 @@ class Producer:
         self._accept(pipeline, key, explicit, payload, hash_key, self._put_timeout, BlindRecord)
 
     def flush(self, timeout: float | None = None) -> int:
-        """Send what is buffered without waiting for deadlines, and wait for the results and their callbacks.
+        """Send all buffered records without waiting for deadlines, and wait for the results and their callbacks.
 
         Args:
             timeout: Maximum seconds to wait; None waits until every record accepted before this call has its
@@ -482,7 +482,7 @@ class Producer:
                 Hooks and callbacks of the records that fail here run on this thread, and the timeout does not bound them.
 
         Returns:
-            Number of records that failed because they were still pending, plus those with callbacks that had not run by then; 0 is a
+            Number of records that failed because they were still pending, plus records with callbacks that had not run by then; 0 is a
             clean close: every record has its final result, and every hook and callback has run. Closing twice is harmless; while
             another thread closes, this waits for it, for at most ``timeout`` seconds, and returns how many records are left.
 
@@ -534,7 +534,7 @@ class Producer:
         )
 
     def _pipeline(self, stream: str | StreamId) -> StreamPipeline:
-        """Return the pipeline of a stream, created on first use; raise `ConfigError` for neither a name nor an ARN."""
+        """Return the pipeline of a stream, created on first use; raise `ConfigError` if it is neither a name nor an ARN."""
         try:
             return self._pipelines[stream]
         except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
@@ -546,7 +546,7 @@ class Producer:
             return pipeline
 
     def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
-        """Return the payload that the stream's serializer makes of a value. Raise its errors as `SerializationError`, except ours."""
+        """Return a value's payload from the stream's serializer. Raise its errors, except for this package's, as `SerializationError`."""
         assert pipeline.serializer is not None
         stream = pipeline.stream.name
         try:

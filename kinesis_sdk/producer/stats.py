@@ -23,8 +23,8 @@ class ProducerStats:
         wrong_shard_entries: Aggregates that were sent again because they landed across a reshard.
         user_record_retries: Retries of user records.
         expired_user_records: User records that exceeded ``record_ttl``.
-        begun_anew_records: User records that were sent with a new identity although an earlier attempt may be stored, because it was
-            too long ago (``idempotent``).
+        begun_anew_records: User records that were sent with a new identity although an earlier attempt may have stored them, because
+            that attempt was too long ago (``idempotent``).
         buffered_bytes: Bytes that are currently charged against ``max_buffered_bytes``.
         buffered_records: User records that currently have no final result.
         oldest_record_age: Seconds since the oldest of the buffered records was put; 0 if there is none.

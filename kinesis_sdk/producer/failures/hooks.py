@@ -34,9 +34,9 @@ class FailedRecord:
         partition_key: The user's partition key; None for a record without one.
         explicit_hash_key: Canonical decimal text if the user gave one.
         data: Payload; left out of ``repr``.
-        error: Why: a `RecordFailedError` with the real cause as ``__cause__`` and all attempts.
-        identity: Identity of the record, if an attempt may be stored or the application named it; None without ``idempotent=True``. With
-            it, `Producer.put_again` repeats the record instead of putting another one.
+        error: Reason: a `RecordFailedError` with the real cause as ``__cause__`` and all attempts.
+        identity: Identity of the record, if an attempt may have stored it or the application named it; None without ``idempotent=True``.
+            With an identity, `Producer.put_again` repeats the record instead of putting another one.
         headers: Its headers, empty without any; left out of ``repr``.
     """
 

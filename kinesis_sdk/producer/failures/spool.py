@@ -7,9 +7,9 @@
         producer.put_again(record)
 
 Each line is a JSON object, so the file is readable: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data`` (base64),
-``cause``, ``time`` (ISO 8601, UTC). A record that may be stored, or that the application named, also has its identity, with which it is
-put again as the same record: ``incarnation`` (hexadecimal), ``number``, ``date`` (milliseconds since 1970, or null) and ``window``
-(seconds). A record with headers has ``headers``, an object of names with values in base64.
+``cause``, ``time`` (ISO 8601, UTC). A record that an attempt may have stored, or that the application named, also has its identity,
+with which it is put again as the same record. The identity is ``incarnation`` (hexadecimal), ``number``, ``date`` (milliseconds
+since 1970, or null) and ``window`` (seconds). A record with headers has ``headers``, an object of names with values in base64.
 """
 
 from __future__ import annotations

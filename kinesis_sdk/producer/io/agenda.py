@@ -2,9 +2,9 @@
 
 The cost of a turn depends on the work that is due in it, not on the number of streams.
 
-A pipeline is polled if something has happened to it, if its next event is due, or if it has requests that wait for a connection and one
-is free. No other pipeline can have work: `SendQueue.next_event` names the moment, and every change of a pipeline calls `touch`,
-`put_back` with its next event, or `advance` if a moment is all that is new, before it releases the lock.
+A pipeline is polled if something has happened to it, if its next event is due, or if it has requests that wait for a connection and a
+connection is free. No other pipeline can have work: each change of a pipeline is followed, under the same lock, by `touch`, by
+`put_back` with the moment of `SendQueue.next_event`, or by `advance` if only a moment is new.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Agenda:
             self._events.set(pipeline, moment)
 
     def due(self, now: float, has_connection: Callable[[], bool]) -> Iterator[StreamPipeline]:
-        """Remove and yield the pipelines to poll, in the order of their places. Give each back with `put_back`.
+        """Remove and yield the pipelines to poll, in the order of their places. Return each pipeline with `put_back`.
 
-        ``has_connection`` is asked again before each pipeline that waits for a connection.
+        ``has_connection`` is called again before each pipeline that waits for a connection.
         """
         due, self._changed = self._changed, {}
         while (pipeline := self._events.take(now)) is not None:
@@ -93,7 +93,7 @@ class Agenda:
     def _take_waiting(
         self, before: float, due: dict[StreamPipeline, None], has_connection: Callable[[], bool]
     ) -> Iterator[StreamPipeline]:
-        """Remove and yield pipelines before a place that wait for a connection, as long as one is free."""
+        """Remove and yield the waiting pipelines before a place, as long as a connection is free."""
         waiting = self._waiting
         while waiting and waiting[0][0] < before and has_connection():
             place, pipeline = heapq.heappop(waiting)

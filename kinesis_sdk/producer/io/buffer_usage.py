@@ -1,10 +1,10 @@
 """Accounting of the producer's buffer: bytes, records and flush epochs.
 
-A record is charged from `put` until its final result: payload, key and a fixed overhead against ``max_buffered_bytes``, one against
-``max_buffered_records``. The sealed form of a Kinesis record is charged from the moment it exists: it makes the next `put`
-wait, but is never rejected itself, because it is smaller than its records and makes them leave. A record also counts for the
-flush epoch in which it was put, until its callbacks have run. A flush ends the current
-epoch and waits until no record of this epoch or an earlier one is left.
+A record is charged from `put` until its final result: payload, key and a fixed overhead against ``max_buffered_bytes``, one record
+against ``max_buffered_records``. The sealed form of a Kinesis record is charged from the moment it exists. It makes the next `put`
+wait, but is never rejected itself, because it is smaller than its records and makes them leave. A record also counts for the flush
+epoch in which it was put, until its callbacks have run. A flush ends the current epoch and waits until no record of this epoch or an
+earlier one is left.
 
 Listeners let an event loop wait without a thread: each is called once, when there may be room or when a flush completes. Pure and not
 thread-safe; the producer's lock protects it.
@@ -137,7 +137,7 @@ class BufferUsage:
 
     @property
     def open_callbacks(self) -> int:
-        """Records that have their final result, and callbacks that have not run."""
+        """Number of records with a final result whose callbacks have not returned."""
         return sum(run.left for run in self.callbacks)
 
     def add_flush_listener(self, epoch: int, listener: Listener) -> None:
@@ -167,7 +167,7 @@ class BufferUsage:
             self._flush_listeners.pop(listener, None)
 
     def full(self, waited: float | None) -> BufferFullError:
-        """Return the error for a full buffer, after the caller waited for some seconds; None or 0 if it did not wait."""
+        """Return the error for a full buffer, for a caller that ``waited`` some seconds; None or 0 if it did not wait."""
         time = f" for {waited:g} s" if waited else ""
         bounds = f"max_buffered_bytes={self.max_bytes:,}"
         if self.max_records != float("inf"):

@@ -69,7 +69,7 @@ class Completion:
     # ------------------------------------------------------------------ under the lock
 
     def take(self, pipelines: Iterable[StreamPipeline]) -> list[Group]:
-        """Take the final results of pipelines, for `finish`, and charge the bytes that they hold beside records. Call under the lock."""
+        """Take the final results of pipelines for `finish`, and charge bytes that they hold in addition to records. Call under the lock."""
         groups = []
         for pipeline in pipelines:
             pending = pipeline.pending
@@ -236,7 +236,7 @@ class Completion:
 
 
 class ReentryGuard:
-    """Rejects calls and waits that could not end.
+    """Rejects calls and waits that would never end.
 
     `flush`, `close`, a `put` without room and `PendingRecord.result` wait for the producer's threads. Three kinds of callers would wait
     for themselves and are rejected:

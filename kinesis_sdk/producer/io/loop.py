@@ -95,7 +95,8 @@ class IoLoop:
         self.start()
         shared = self._shared
         if pipeline.pending.settled or shared.sleeping_until == -NEVER:
-            # While the loop is awake, it polls the pipeline anyhow. The next event would cost a look at all busy lanes for each `put`.
+            # While the loop is awake, it polls the pipeline anyhow. To compute the next event, each `put` would have to visit all busy
+            # lanes.
             shared.agenda.touch(pipeline)
             moment = -NEVER
         else:
@@ -133,7 +134,7 @@ class IoLoop:
     # ------------------------------------------------------------------ the thread of the loop
 
     def _new_pool(self) -> TaskPool:
-        # Two more than requests at a time: shard maps load while all connections are busy.
+        # Two more threads than concurrent requests, so that shard maps load while all connections are busy.
         return TaskPool("kinesis-sdk-sender", self._max_connections + 2)
 
     def _run(self) -> None:
@@ -145,7 +146,7 @@ class IoLoop:
             self._completion.crash(error)
 
     def _turn(self) -> bool:
-        """Do what is due, or sleep until something is. Return False to end the thread."""
+        """Do the work that is due, or sleep until some is due. Return False to end the thread."""
         shared, completion, sampler = self._shared, self._completion, self._sampler
         with shared.lock:
             if shared.rejection is not None or self._thread is not threading.current_thread():

@@ -86,11 +86,11 @@ class ProducerMetrics:
 
     @classmethod
     def of(cls, sink: Metrics | None) -> ProducerMetrics | None:
-        """Return metrics for a sink; None without one, so that the caller pays only for a comparison."""
+        """Return metrics for a sink; None without a sink, so that the caller pays only for a comparison."""
         return None if sink is None or isinstance(sink, NoMetrics) else cls(sink)
 
     def sample(self, now: float, readings: Iterable[Reading]) -> None:
-        """Record the pending records of all streams, and the changes since the last sample. The next one is due `SAMPLE_INTERVAL` later."""
+        """Record the pending records of all streams, and the changes since the last sample. The next is due after `SAMPLE_INTERVAL`."""
         with self._lock:
             self.next_sample = now + SAMPLE_INTERVAL
             try:
@@ -321,7 +321,7 @@ class MetricsSampler:
 
     @property
     def next_sample(self) -> float:
-        """Moment at which the next sample is due; infinity if nothing was pending since the last one."""
+        """Moment at which the next sample is due; infinity if nothing was pending since the last sample."""
         return self._metrics.next_sample if self._unsampled else NEVER
 
     def sample(self) -> None:

@@ -32,7 +32,7 @@ _new_tuple: Callable[..., Any] = tuple.__new__  # the constructor of a named tup
 def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
     """Encode and send one request, on the thread of the pool; return its response, with one result for each Kinesis record.
 
-    A result has a textual ``ErrorCode``, or a textual ``ShardId`` and a sequence number; a malformed one is replaced by an empty one.
+    A result has a textual ``ErrorCode``, or a textual ``ShardId`` and a sequence number; a malformed result is replaced by an empty one.
     Raises `AwsError` if the call fails, `ProtocolError` if its response cannot be read.
     """
     # The encoding is inside, too: only the allocation of memory can fail there, which is transient.
@@ -126,7 +126,7 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
             extra=log_fields(stream=stream),
         )
         return StreamFacts(None, max_record_size, service_places)
-    # AT_LATEST means open shards. Services that do not know the filter also list closed ones.
+    # AT_LATEST means open shards. Services that do not know the filter also list closed shards.
     date = max((date for date in dates if date is not None), default=None)
     return StreamFacts([shard for shard in shards if shard.is_open], max_record_size, service_places, date)
 

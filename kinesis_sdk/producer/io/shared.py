@@ -36,9 +36,9 @@ class SharedState:
         held_here: Whether the current thread holds the lock. Callable without it.
         wake: Condition that the I/O loop waits on.
         changed: Condition for room in the buffer, ended flushes and the end of the producer.
-        accepting: Whether `put` is open: false from `close`, a crash or a fork on.
+        accepting: Whether `put` is open: False after `close`, a crash or a fork.
         closing: Whether `close` has begun.
-        rejection: Error (class, text, cause) from which on nothing is accepted or sent; None until then.
+        rejection: Error (class, text, cause) after which nothing is accepted or sent; None before such an error.
         stopped: Whether the pool of sender threads takes no further tasks.
         sleeping_until: When the I/O loop wakes up by itself (monotonic seconds); minus infinity while it is awake.
         flush_requested: Latest flush epoch that the I/O loop should send.
@@ -64,7 +64,7 @@ class SharedState:
         self.renew_locks()
 
     def renew_locks(self) -> None:
-        """Make new locks. In a forked child, a thread that does not exist there may have held the old ones."""
+        """Make new locks. In a forked child, a thread that does not exist there may have held the old locks."""
         self.lock: threading.RLock = threading.RLock()
         self.held_here: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
         self.wake: threading.Condition = threading.Condition(self.lock)

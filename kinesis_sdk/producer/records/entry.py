@@ -32,8 +32,8 @@ class Entry:
             of adding it: from then on, it is inside.
         shard_id: Predicted shard; None if no shard was predicted.
         epoch: Flush epoch of the records without an epoch of their own.
-        open_for: The same, once the entry holds a record that came straight from a put: then its deadline is no later than the
-            deadline of any record that comes now. -1 before.
+        open_for: Equal to ``epoch`` once the entry holds a record that came straight from a put, so that the entry's deadline
+            is no later than the deadline of any later put; -1 before.
         mixed: True if some of the records may have their own flush epoch.
         deadline: Earliest deadline inside (monotonic seconds); minus infinity for a part that is sent `alone`.
         expires: Earliest expiry inside (monotonic seconds).
@@ -102,7 +102,7 @@ class Entry:
 
     @property
     def sealed_size(self) -> int:
-        """Bytes of its sealed form, which is held beside its user records; 0 without one."""
+        """Bytes of its sealed form, which is held in addition to its user records; 0 without one."""
         return self.chosen.size if isinstance(self.chosen, SealedAggregate) else 0
 
     @property

@@ -1,8 +1,8 @@
 """The caller's side of a user record in flight: its future, and its result.
 
-A `PendingRecord` is both the record and its `concurrent.futures.Future`: one object instead of two halves the allocations. The
+A `PendingRecord` is both the record and its `concurrent.futures.Future`: using one object instead of two halves the allocations. The
 `Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks, ``asyncio.wrap_future``), but the condition variable is
-created only when a thread waits: one for each record would cost more than the rest of the producer's work for it.
+created only when a thread waits. A condition for each record would cost more than the rest of the producer's work for the record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kinesis_sdk.producer.records.record import (
 )
 
 wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
-"""One function per producer, called before a thread waits for a record. It raises `ProducerError` if the wait could not end."""
+"""One function per producer, called before a thread waits for a record. It raises `ProducerError` if the wait would never end."""
 
 
 class PendingRecord(BufferedRecord, Future[PutResult]):

@@ -94,7 +94,7 @@ class KinesisRecord(Protocol):
 
 
 class DeliveryState:
-    """Delivery state shared by all user records of a Kinesis record, or owned by a single one.
+    """Delivery state shared by all user records of a Kinesis record, or owned by a single user record.
 
     A record that failed, or that is not in a Kinesis record, has its own. ``entry`` is the Kinesis record, None from the final result on;
     ``outcome`` is the final result, None before.
@@ -108,7 +108,7 @@ class DeliveryState:
 
 
 class _Details:
-    """Fields that few records need, such as retried ones; see the properties of `BufferedRecord`."""
+    """Fields that few records need, such as retried records; see the properties of `BufferedRecord`."""
 
     __slots__ = ("due", "ended", "grace", "header_fields", "history", "identity", "last_error", "own_epoch")
 
@@ -234,7 +234,7 @@ class BufferedRecord:
 
     @property
     def epoch(self) -> int:
-        """Flush epoch in which the record was accepted; a flush waits for its own epoch and all earlier ones."""
+        """Flush epoch in which the record was accepted; a flush waits for its own epoch and all earlier epochs."""
         own, entry = self.own_epoch, self._delivery.entry
         if own is not None or entry is None:
             return own or 0
@@ -263,7 +263,7 @@ class BufferedRecord:
 
     @property
     def identity(self) -> Identity | None:
-        """Identity, if the application named the record or an attempt of it may be stored; see `common.once.stamps`."""
+        """Identity, if the application named the record or an attempt may have stored it; see `common.once.stamps`."""
         return (self._details or _NO_DETAILS).identity
 
     @identity.setter
@@ -281,7 +281,7 @@ class BufferedRecord:
 
     @property
     def held_until(self) -> float:
-        """Monotonic seconds before which it is not sent; minus infinity if no attempt of it may be stored."""
+        """Monotonic seconds before which it is not sent; minus infinity if no attempt can have stored it."""
         identity = self.identity
         return float("-inf") if identity is None else identity.held_until
 
@@ -305,7 +305,7 @@ class BufferedRecord:
 
     @property
     def own_epoch(self) -> int | None:
-        """Flush epoch of the record, if its Kinesis record has another one; else None."""
+        """Flush epoch of the record, if its Kinesis record has another epoch; else None."""
         return (self._details or _NO_DETAILS).own_epoch
 
     @own_epoch.setter
@@ -313,7 +313,7 @@ class BufferedRecord:
         self._own_details().own_epoch = epoch
 
     def _epoch_in(self, epoch: int) -> int:
-        """Return the flush epoch of the record in a Kinesis record with this one."""
+        """Return the flush epoch of the record; ``epoch`` is the epoch of its Kinesis record."""
         own = self.own_epoch
         return epoch if own is None else own
 
@@ -433,7 +433,7 @@ class CallbackRun:
 
 
 def call_listener(callback: Callable[[Any], object], record: BufferedRecord) -> None:
-    """Call a callback; log what it raises."""
+    """Call a callback; log an error that it raises."""
     try:
         callback(record)
     except BaseException:  # also SystemExit: other records must still get their result

@@ -39,7 +39,8 @@ class OpenAggregates:
     """Open aggregates as the fast path of `put` sees them: where a record without an explicit hash key goes.
 
     Attributes:
-        by_key: Bins of partition keys. Bounded: when it is full, further keys are found by their hash key; without shards, it is emptied.
+        by_key: Bins of partition keys. Bounded: when the dict is full, further keys are found by their hash key; without shards, the dict
+            is emptied instead.
         ends: Last hash key (16 bytes) of each shard, in order; empty if records are not grouped by shard.
         bins: Bin of each shard, in the same order.
     """
@@ -118,7 +119,8 @@ class Aggregator:
         self._open_bins: dict[_Bin, Entry] = {}
         # Never later than the earliest deadline of an open aggregate; corrected when it is reached.
         self._earliest = _NEVER
-        # Never earlier than the latest deadline of an open aggregate; infinity if one was opened before another one that is due earlier.
+        # Never earlier than the latest deadline of an open aggregate; infinity if an aggregate was opened before another one that is due
+        # earlier.
         self._latest = -_NEVER
 
     def add(
@@ -168,7 +170,7 @@ class Aggregator:
         return closed
 
     def close_due(self, now: float, lead: float = 0.0) -> list[Entry]:
-        """Close and return the aggregates whose deadline has come; with them, those whose deadline comes within ``lead`` seconds."""
+        """Close and return the aggregates whose deadline has come; with them, aggregates whose deadline comes within ``lead`` seconds."""
         if now < self._earliest:
             return []
         until = now + lead
@@ -201,7 +203,7 @@ class Aggregator:
         return [self._close(place) for place in places]
 
     def forget_keys(self) -> None:
-        """Forget which aggregate the records of a key go to: from now on, it may be another one."""
+        """Forget which aggregate the records of a key go to: from now on, it may be another aggregate."""
         if self._known is not None:
             self._known.forget()
 

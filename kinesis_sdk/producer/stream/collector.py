@@ -56,7 +56,7 @@ class Collector:
             self._deadline = _AT_ONCE
 
     def is_due(self, now: float) -> bool:
-        """Return whether a request should leave now: one is full, or a deadline has come."""
+        """Return whether a request should leave now: it is full, or a deadline has come."""
         return bool(self._entries) and (
             self._deadline <= now or len(self._entries) >= self.max_count or self._size >= self.max_size
         )

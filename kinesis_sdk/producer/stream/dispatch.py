@@ -1,8 +1,8 @@
 """Dispatch policies: they decide whether a Kinesis record may leave the queue of its shard now.
 
-Each shard has a `Lane`, a queue of Kinesis records. Its head leaves when every `DispatchPolicy` of the stream allows it. Entries are
-sent in one place and come back in one place (`Lane.release` and `SendQueue.returned`), and both tell all policies. The moment that a
-policy names is also the moment at which the I/O loop wakes up, so the sleeping loop can neither miss a policy nor spin on it.
+Each shard has a `Lane`, a queue of Kinesis records. Its head leaves when every `DispatchPolicy` of the stream allows it. Entries leave
+only through `Lane.release` and come back only through `SendQueue.returned`, and both methods tell all policies. The moment that a policy
+names is also the moment at which the I/O loop wakes up, so the sleeping loop can neither miss a policy nor spin on it.
 
 | stream | policies |
 |---|---|
@@ -33,7 +33,7 @@ _PAUSES = Backoff(0.05, 2.0)
 
 
 class Returned(Enum):
-    """Reason why a Kinesis record came back. All are final, except for the last two."""
+    """Reason why a Kinesis record came back. All reasons are final, except for the last two."""
 
     STORED = "stored"
     FAILED = "failed"
@@ -62,10 +62,11 @@ class DispatchPolicy(Protocol):
         ...
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Note that the entry came back: exactly one final call for each `on_sent`, after any number of others.
+        """Note that the entry came back.
 
-        An entry that comes back HALVED is still on its way: it leaves again in a smaller request, without another `on_sent`.
-        ``landed_in`` is the shard that accepted it, if this is the response to its request.
+        Each `on_sent` gets exactly one call with a final reason, after any number of calls with other reasons. An entry that comes back
+        HALVED is still on its way: it leaves again in a smaller request, without another `on_sent`. ``landed_in`` is the
+        shard that accepted the entry, if this is the response to its request.
         """
         ...
 
@@ -89,7 +90,7 @@ class DispatchPolicy(Protocol):
 class Lane:
     """Kinesis records of one shard that wait until they may leave: by order of acceptance (``in_order``) or by deadline.
 
-    ``policies`` are asked in their order. ``busy`` is the stream's lanes that are not empty, kept up to date here. Before ``not_before``
+    ``policies`` are asked in their order. ``busy`` has the stream's lanes that are not empty; each lane updates it. Before ``not_before``
     (monotonic seconds), the head does not leave: the backoff of a retry in ordered mode.
     """
 
@@ -143,7 +144,7 @@ class Lane:
         return True
 
     def passes(self, entry: Entry, now: float) -> bool:
-        """Release an entry that need not wait, as `add` and `release` would; return False, with nothing changed, if it must."""
+        """Release an entry that need not wait, as `add` and `release` would; return False, with nothing changed, if it must wait."""
         if self._queue or self.not_before > now:
             return False
         policies = self._policies
@@ -156,7 +157,7 @@ class Lane:
         return True
 
     def release(self, now: float) -> Iterator[Entry]:
-        """Remove and yield the entries that may leave now. The first one that must wait stops those behind it."""
+        """Remove and yield the entries that may leave now. The first entry that must wait stops the entries behind it."""
         while self._queue:
             entry = self._queue[0][2]
             if self.not_before > now:
@@ -227,10 +228,10 @@ class Lane:
 
 
 class HoldOff:
-    """Holds back entries that may already be stored, until their hold-off has passed (``idempotent``).
+    """Holds back entries that an earlier attempt may have stored, until their hold-off has passed (``idempotent``).
 
-    Without ordered mode, such records wait in `Retries`: at the head of a lane, other records would wait for them. This policy catches
-    records that reach a lane anyway.
+    Without ordered mode, such records wait in `Retries`, because at the head of a lane, they would hold up other records. This policy
+    catches records that reach a lane anyway.
     """
 
     __slots__ = ()
@@ -262,8 +263,8 @@ class InFlightLimit:
     """Limit of the PutRecords requests with entries of one shard at a time (``max_inflight_requests_per_shard``).
 
     An entry leaves its lane only if a further request of its shard may go. Several entries may leave for the same request, but requests
-    are cut later. `admits` checks again then, and entries without a free request return to their lane. Entries without a predicted shard
-    are not limited. `SendQueue` therefore calls two methods that no other policy has: `admits` and `on_request`.
+    are cut later. `admits` checks again then, and entries without a free request return to their lane. `SendQueue` therefore calls two
+    methods that no other policy has: `admits` and `on_request`. Entries without a predicted shard are not limited.
     """
 
     __slots__ = ("_gathered", "_limit", "_max_count", "_number", "_requests", "_stages")

@@ -12,7 +12,7 @@ searches for the capacity.
   producer that had most of the shard is cut by a few per cent. A producer with a small part shares the shard with
   other producers and is cut deeper, because deep cuts make the shares of several producers equal. If more
   entries were throttled than such a cut would save, the cut is as deep as the share of throttled entries, at most half.
-* The rate then climbs back to a plateau between the cut rate and the throttled one, quickly at first, and stays near it
+* The rate then climbs back to a plateau between the cut rate and the throttled rate, quickly at first, and stays near it
   for the rest of the plateau time. After that it rises faster and faster until the next throttle, so a rate that is too
   low after a competing producer has gone recovers in half a minute. The rise is the same for all producers of a shard.
 * The plateau lasts longer if the shard takes few entries per second, because each probe costs about one throttled entry.
@@ -41,7 +41,7 @@ _CUT_OF_COMPETITORS = 0.25
 """Further share of the rate that a cut takes, times the part of the shard's limit that this producer did not use."""
 
 _CUT_JITTER = (0.7, 1.3)
-"""A cut is multiplied by a random factor between these, so that producers of one shard do not move in step."""
+"""A cut is multiplied by a random factor between these numbers, so that producers of one shard do not move in step."""
 
 _DEEPEST_CUT = 0.5
 
@@ -89,7 +89,7 @@ class TokenBucket:
             self._updated = now
 
     def ready_in(self, amount: float, now: float) -> float:
-        """Return the seconds until ``amount`` may be taken; 0 if at once."""
+        """Return the seconds until ``amount`` may be taken; 0 if now."""
         updated = self._updated
         if now > updated:  # it was often refilled for this moment already; `_refill`, written out for speed
             self._tokens = min(self.capacity, self._tokens + (now - updated) * self.rate)
@@ -97,7 +97,7 @@ class TokenBucket:
         if amount <= self._tokens:
             return 0.0
         missing = min(amount, self.capacity) - self._tokens
-        # A rounding error must not become a wait that never ends, nor one so short that adding it to the time changes nothing.
+        # A rounding error must not become a wait that never ends, nor a wait so short that adding it to the time changes nothing.
         return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
 
     def slow_to(self, rate: float, now: float) -> None:
@@ -155,7 +155,7 @@ class ShardRate:
         self._throttled = 0.0
 
     def wait(self, size: int, now: float) -> float:
-        """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if at once."""
+        """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if now."""
         if self.share < 1.0:
             self._recover(now)
         return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))

@@ -1,14 +1,14 @@
 """Ordered mode: the records of a partition key are stored in the order in which they were put.
 
 PutRecords does not promise an order among its entries, and a retry could overtake entries that were sent meanwhile. Two dispatch
-policies prevent both: `OneInFlight` lets at most one Kinesis record of a shard be on its way, and `ReshardBarrier` stops all lanes
+policies keep the order: `OneInFlight` lets at most one Kinesis record of a shard be on its way, and `ReshardBarrier` stops all lanes
 after a reshard. Besides, lanes sort by order of acceptance, and a retry returns to the front of its lane.
 
 When the stream is resharded, everything unsent moves into the lanes of the new map, in order of acceptance. No lane moves until the
 last Kinesis record that was sent on the old map has come back: it may have to be sent again, before records that were put later.
 
 The promise is about first appearances. A retry after a lost response stores a Kinesis record twice, one copy right behind the other
-(1 2 1 2 3). But no record is stored before the first copy of an earlier one. The promise cannot cover a request that the producer
+(1 2 1 2 3). But no record is stored before the first copy of an earlier record. The promise cannot cover a request that the producer
 stopped waiting for and that reaches Kinesis after its retry.
 
 The cost: a shard takes one Kinesis record per round trip (51,200 bytes each, if there is enough to aggregate). The permission
@@ -72,7 +72,7 @@ class ReshardBarrier:
 
     def __init__(self, require_load: Callable[[], None]) -> None:
         self._require_load = require_load
-        # Sent on a map that is no longer in use, and not back yet.
+        # Entries that were sent on a map that is no longer in use, and have not come back.
         self._draining: set[Entry] = set()
         self._drained = False
         self._holds = False
@@ -80,7 +80,7 @@ class ReshardBarrier:
         self._closed: set[Group] = set()
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return ``now`` unless the lane has to wait for a map, or for entries that were sent on the old one."""
+        """Return ``now`` unless the lane has to wait for a map, or for entries that were sent on the old map."""
         return NEVER if self._holds or entry.group in self._closed else now
 
     def on_sent(self, entry: Entry, now: float) -> None:

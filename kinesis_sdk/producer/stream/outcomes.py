@@ -3,7 +3,8 @@
 `check_placement` judges accepted records. A KCL discards an aggregate if any of its user records lies outside the range of the
 shard it was read from (`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the
 range of the shard that accepted it; otherwise all of it is sent again. A record that was not aggregated is stored wherever it landed.
-A single user record with a table of runs or with headers is in an aggregate: readers drop it wherever its hash key does not belong.
+A single user record with a table of runs or with headers is in an aggregate: readers drop it from a shard to which its hash key does not
+belong.
 
 `stored_nothing` judges failures: of a call as a whole, or of an entry that was rejected. It is the only place that decides this. If it
 is wrong about an attempt that did store, the record is repeated without the mark by which readers recognize the repetition. The opposite
@@ -27,13 +28,14 @@ from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry
 
 _TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
-"""Codes with which the service says that it did not read a request to its end. Not certain: its front end may have."""
+"""Codes with which the service says that it did not read a request to its end. This is not certain: its front end may have read the
+request."""
 
 _NEVER_SENT = frozenset({"CredentialRetrievalError", "MetadataRetrievalError"})
 """Errors of botocore before a request is signed."""
 
 _NO_DOCUMENT = frozenset({"", "Unknown", "ClientError"})
-"""Codes of responses without an error document, or with a truncated one: they may not come from the service. A status instead of
+"""Codes of responses without an error document, or with a truncated one: such a response may come from elsewhere. A status instead of
 a code says the same."""
 
 _PROXY = "ProxyConnectionError"

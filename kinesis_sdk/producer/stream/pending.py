@@ -1,8 +1,8 @@
 """Pending records of a stream: user records without a final result, and final results on their way to the futures.
 
 A record is pending from `SendQueue.add` until it is stored or has failed with its real cause. It is in the list of exactly one Kinesis
-record in `PendingRecords.entries`, and its delivery state names that one. Everything that was not sent can be grouped again from these
-lists, even after a caller was interrupted at an arbitrary instruction.
+record in `PendingRecords.entries`, and its delivery state names that Kinesis record. Everything that was not sent can be grouped again
+from these lists, even after a caller was interrupted at an arbitrary instruction.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ class PendingRecords:
         return settled
 
     def hold(self, entry: Entry) -> None:
-        """Charge the sealed form of a Kinesis record, which is held beside its user records until it is stored or forgotten."""
+        """Charge the sealed form of a Kinesis record, which is held in addition to its user records until it is stored or forgotten."""
         if entry in self.entries:
             self._newly_held += entry.sealed_size
 
     def take_newly_held(self) -> int:
-        """Return the bytes held beside user records since the last call, less those that are no longer held."""
+        """Return the bytes held in addition to user records since the last call, less the bytes that are no longer held."""
         change, self._newly_held = self._newly_held, 0
         return change
 
@@ -160,7 +160,7 @@ class PendingRecords:
         self.drop_empty((entry,))
 
     def fail_expired(self, record: BufferedRecord, now: float, why: str) -> None:
-        """Fail a user record whose time-to-live has ended. ``why`` says what it waited for, for the error's text.
+        """Fail a user record whose time-to-live has ended. ``why`` is the part of the error's text that says what the record waited for.
 
         Its attempts are noted already. The attempt ``Expired`` that is added here was not sent.
         """
@@ -179,7 +179,7 @@ class PendingRecords:
         self._settle_failure(record, text, cause)
 
     def drop_empty(self, entries: Iterable[Entry] | None = None) -> None:
-        """Forget Kinesis records whose user records have all failed or moved to other ones; None checks all."""
+        """Forget Kinesis records whose user records have all failed or moved to other Kinesis records; None checks all."""
         for entry in list(self.entries) if entries is None else entries:
             if entry.is_empty:
                 self._forget(entry)
@@ -208,7 +208,7 @@ class PendingRecords:
         self._leaving = None
 
     def finish_interrupted(self, without: BufferedRecord | None = None) -> None:
-        """Finish a failure of a record that an interrupt stopped halfway, if there is one.
+        """Finish the failure of a record, if an interrupt stopped such a failure halfway.
 
         ``without`` is a record that was not accepted; its failure is dropped.
         """

@@ -46,7 +46,7 @@ class StreamPipeline:
         wrapping: Bytes of the stream's limit that a user record cannot use, because it is sent as an aggregate of one.
         plain_record_size: Maximum bytes of data that fit into `max_record_size` with any partition key.
         place: Place among the streams that take turns; set by the agenda of the I/O loop, as is `next_poll`.
-        next_poll: Monotonic seconds at which the I/O loop polls the pipeline; minus infinity in its next turn, infinity for never.
+        next_poll: Monotonic seconds at which the I/O loop polls the pipeline; minus infinity for the next turn, infinity for never.
     """
 
     def __init__(

@@ -205,11 +205,12 @@ class ResponseHandler:
     ) -> None:
         """Settle an accepted entry, defer it, or send its records again.
 
-        With ``last_chance``, it is sent again instead of deferred. ``landed_in`` is its shard, if this is the response to its request.
+        With ``last_chance``, the entry is sent again instead of deferred. ``landed_in`` is its shard, if this is the response to its
+        request.
         """
         topology = self._topology
         if not topology.described and entry.shard_id is None:
-            # Whether its hash key placed it is not known before the summary says whether the stream places records itself.
+            # Until the summary has been read, it is not known whether its hash key or the stream itself placed it.
             placement = Placement.WRONG_SHARD if last_chance else Placement.UNKNOWN_SHARD
         else:
             placement = check_placement(
@@ -293,7 +294,7 @@ class ResponseHandler:
         self._pending.drop_empty((entry,))
 
     def _divide(self, batch: Batch, now: float) -> bool:
-        """Divide a request that Kinesis rejected, repeatedly, until the bad record is alone.
+        """Divide a rejected request; further rejections divide its parts, until the bad record is alone.
 
         Return False if there is nothing to divide, or if dividing does not help: then all of it fails.
         """

@@ -8,8 +8,8 @@ OPEN ──closed──► SEALING, in its lane ──pool thread──► READY
 
 The estimate decides only at which size the next aggregate is closed. From READY on, every size is exact.
 
-The sealed form is kept with its Kinesis record, and charged to the buffer, until that has its result. Records that leave their Kinesis record (a retry without
-ordered mode, another shard map) take only their payloads along, and are sealed again.
+The sealed form is kept with its Kinesis record, and charged to the buffer, until the record has its result. Records that leave their
+Kinesis record (a retry without ordered mode, another shard map) take only their payloads along, and are sealed again.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _LONGEST_PAUSE = 4_096
 class SizeEstimate:
     """Estimate of how small the aggregates of one stream become. Pure, not thread-safe.
 
-    It is the mean ratio of sealed to plain size, recent ones counting most, plus twice its mean deviation as a margin. Aggregates grow at
-    most four-fold from one to the next; the first ones are packed as if sealing saved nothing.
+    It is the mean ratio of sealed to plain size, recent ratios counting most, plus twice its mean deviation as a margin. Aggregates grow
+    at most four-fold from one to the next; the first ones are packed as if sealing saved nothing.
     """
 
     __slots__ = ("_deviation", "_largest", "_pause", "_poor", "_ratio", "_skipped")
@@ -72,7 +72,7 @@ class SizeEstimate:
         return max(target, min(inner, _GROWTH * max(self._largest), _LARGEST_BODY))
 
     def wants_trial(self) -> bool:
-        """Return whether to seal the next aggregate: always if it is worth it, else after 16, 32, ... 4,096 plain ones."""
+        """Return whether to seal the next aggregate: always if it is worth it, else after 16, 32, ... 4,096 plain aggregates."""
         if self.is_worth_it:
             return True
         self._skipped += 1
@@ -191,5 +191,5 @@ class Sealing:
 
     @property
     def outstanding(self) -> int:
-        """Number of entries that are being sealed, or wait for it."""
+        """Number of entries that are being sealed, or wait to be sealed."""
         return len(self._waiting) + len(self._out)

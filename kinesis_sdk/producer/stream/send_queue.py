@@ -45,10 +45,10 @@ from kinesis_sdk.producer.stream.topology import Admission, Topology, why_header
 _COLLECTION_DELAY = 0.05
 _COLLECTION_DELAY_SHARE = 0.2
 """A request leaves at most min(50 ms, 20 % of the buffered time) after the buffered time of its oldest record, as in the KPL. All
-aggregates that would leave within twice that go with it. So they are as full as if each left after its own buffered time."""
+aggregates that would leave within twice that time go with it. So they are as full as if each left after its own buffered time."""
 
 _MAX_LANES = 4_096
-"""Without a map, each hash key has a lane. Beyond this number, the empty ones are forgotten."""
+"""Without a map, each hash key has a lane. Beyond this number of lanes, empty lanes are forgotten."""
 
 UNLIMITED = 2**62
 """Limit of an aggregate whose records are known to fit."""
@@ -117,7 +117,7 @@ class SendQueue:
             _COLLECTION_DELAY, _COLLECTION_DELAY_SHARE * config.record_max_buffered_time
         )
         longest = config.record_max_buffered_time + self._collection_delay
-        # A retry waits for half of this: half the buffered time, and the delay.
+        # A retry waits for half of this sum: half the buffered time plus the collection delay.
         self._retries = Retries(longest + self._collection_delay)
         ttl = config.record_ttl
         self.record_ttl = ttl
@@ -161,7 +161,7 @@ class SendQueue:
     # ------------------------------------------------------------------ I/O loop
 
     def poll(self, now: float, slots: int) -> list[Batch]:
-        """Do what is due, and return at most ``slots`` requests to send now."""
+        """Do the work that is due, and return at most ``slots`` requests to send now."""
         parked = self._parked
         if parked is not None and parked.expires <= now:
             self._parked = None
@@ -267,7 +267,7 @@ class SendQueue:
         return () if self._sealing is None else self._sealing.take()
 
     def seals_ended(self, tasks: Sequence[SealTask], now: float) -> None:
-        """Let sealed Kinesis records leave; divide those that are larger than the stream's record limit."""
+        """Let sealed Kinesis records leave; divide records that are larger than the stream's record limit."""
         for task in tasks:
             self._seal_ended(task, now)
 
@@ -288,7 +288,7 @@ class SendQueue:
             self._pending.drop_empty((entry,))
         self._release(lane, now)
 
-    # ------------------------------------------------------------------ the seam
+    # ------------------------------------------------------------------ back from a request
 
     def returned(self, entry: Entry, how: Returned, landed_in: str | None = None) -> None:
         """Note that a Kinesis record came back: from the network, or from the collector if it was not sent.
@@ -367,7 +367,7 @@ class SendQueue:
         keyed = [entry for entry in entries if entry.aggregate.partition_key]
         middle = len(keyed)
         if 0 < middle < len(entries):
-            # Entries without a partition key may all be bad, and must not cost the keyed ones their attempts.
+            # Entries without a partition key may all be bad, and must not cost the keyed entries their attempts.
             entries = [*keyed, *(entry for entry in entries if not entry.aggregate.partition_key)]
         else:
             middle = len(entries) // 2
@@ -414,7 +414,7 @@ class SendQueue:
         self._pending.drop_empty(entries)
 
     def release_parked(self, now: float) -> None:
-        """Place parked records after a load: they are sent, fail, or wait for the next one."""
+        """Place parked records after a load: they are sent, fail, or wait for the next load."""
         parked = self._parked
         if parked is None or self._in_order:
             return
@@ -433,7 +433,7 @@ class SendQueue:
             policy.on_shard_map(self._topology.shard_map, in_flight)
 
     def on_aggregation_changed(self, now: float) -> None:
-        """Apply a changed count limit of aggregates, to open ones too."""
+        """Apply a changed count limit of aggregates, also to open aggregates."""
         topology, config = self._topology, self._config
         if topology.aggregation_count(config) != self.aggregator.max_count:
             self.aggregator.max_count = topology.aggregation_count(config)
@@ -455,11 +455,11 @@ class SendQueue:
     def forgive(self, gap: float, now: float) -> None:
         """Do not count a freeze of the process (``gap`` seconds, up to ``now``) against the time-to-live of its records.
 
-        Nothing could be sent meanwhile, so failing a record for it would lose it for no reason. Records that are due leave at once. Requests in
-        flight fail by themselves, and are retried.
+        Nothing could be sent meanwhile, so failing a record for the freeze would lose the record for no reason. Records that are due
+        leave at once. Requests in flight fail by themselves, and are retried.
         """
         for record in self._pending.live:
-            if record.arrived < now - gap / 2:  # not records that came after it, before the clock was read
+            if record.arrived < now - gap / 2:  # not records that came after the freeze, before the clock was read
                 record.grace += gap
         self.rebuild(now)  # each Kinesis record has to find its earliest expiry again
 
@@ -592,7 +592,7 @@ class SendQueue:
             self.flush(self._flushed_epoch, now)
 
     def _place_again(self, detached: DetachedRecord, now: float) -> None:
-        """Put a detached record into an aggregate, or hold it back if it may be stored."""
+        """Put a detached record into an aggregate, or hold it back if an earlier attempt may have stored it."""
         record, data, epoch = detached
         if self._is_held(record, now):
             entry = record._delivery.entry

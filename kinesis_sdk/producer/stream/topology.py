@@ -106,8 +106,8 @@ class Topology:
     def keyless(self, now: float) -> Admission:
         """Return whether a record without a partition key may be sent, waits, or is rejected.
 
-        Only streams that place records themselves accept it. Until the first summary has been read, `Admission.WAIT`, unless the configuration says that the stream needs keys. If the
-        load of the summary fails, the configuration decides.
+        Only streams that place records themselves accept it. Until the first summary has been read, the record waits, unless the
+        configuration says that the stream needs keys. If the load of the summary fails, the configuration decides.
         """
         if not self.described:
             if self.service_places and self._failures:
@@ -225,8 +225,8 @@ class Topology:
 
         Args:
             seen_at: Start of the request (monotonic seconds). Only a request that started after the load of the map in use counts.
-            actual_shard_id: Shard in which it landed. If that is open in the map, records are not placed by this map at
-                all: it is another stream of the same name, or the stream places records itself.
+            actual_shard_id: Shard in which it landed. If that shard is open in the map, records are not placed by this map at all: this is
+                another stream of the same name, or the stream places records itself.
         """
         loaded_at = self.shard_map.loaded_at if self.shard_map else float("-inf")
         if seen_at <= loaded_at:
@@ -246,8 +246,8 @@ class Topology:
         """Load soon, because the stream took a PutRecords request that started after a failed load.
 
         After many failures, the backoff may be half a minute, and until then every record would be sent as a Kinesis record of its own. The
-        backoff is cut short only once, until a load succeeds or the stream is missing again. Otherwise, where loads fail for another reason,
-        each request would cause one.
+        backoff is cut short only once, until a load succeeds or the stream is missing again. Otherwise, where loads fail for another
+        reason, each request would cause a load.
         """
         if (
             self._failures
@@ -270,7 +270,7 @@ class Topology:
             self.doubt()
 
     def forget(self, latest_load: float = float("inf")) -> None:
-        """Drop the shard map, because the stream does not exist: if it comes back, it is another one.
+        """Drop the shard map, because the stream does not exist: a later stream of its name is a different stream.
 
         A load starts at ``latest_load`` at the latest, even if earlier ones failed.
         """
