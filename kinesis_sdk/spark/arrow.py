@@ -59,7 +59,7 @@ _CHARACTER_BYTES = 4
 """Maximum bytes of a character in UTF-8."""
 
 _ENTRY_BYTES = 2 * 4
-"""Bytes of a header besides its name and its value."""
+"""Bytes of a header in addition to its name and its value."""
 
 Judge = Callable[[KinesisRecord, SubRecordColumns], "Sequence[tuple[int, int]] | None"]
 """Decides about a tagged aggregate: first and last row of each part to drop, in order; None treats it like any untagged aggregate."""
@@ -323,7 +323,7 @@ class _Columns:
         self.headers = found.headers if HEADERS[0] in chosen else None
         self._row_bytes = row_bytes
         self._payload_bytes = 0 if self.payloads is None else payload_bytes
-        # The table is usually shorter than the column, and the same bound unless it has long keys that no row uses.
+        # The table is usually shorter than the column, and gives the same bound unless it has long keys that no row uses.
         longest = max(map(len, found.key_table)) if found.keyed else _LONGEST_KEY + 1
         if longest > _LONGEST_KEY:
             longest = max(map(len, keys))

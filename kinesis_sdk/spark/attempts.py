@@ -1,14 +1,13 @@
 """Decides which tasks of a streaming query are known to write their rows for the first time.
 
-A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by
-searching the stream for earlier ones, which reads it once more for each batch. Readers skip the search for a row that is known to come
-from a first attempt (`kinesis_sdk.common.once.table.FIRST`). This is correct as long as nothing else puts
-the row before the hold-off of that attempt has passed, which takes two rules:
+A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by searching the stream
+for earlier copies, and so read the stream once more for each batch. Readers skip the search for a row that is known to come from a first
+attempt (`kinesis_sdk.common.once.table.FIRST`). This is correct as long as nothing else puts the row before the hold-off of that attempt
+has passed, which takes two rules:
 
-1. A first attempt is dated by a moment before which no attempt of its batch began, by whatever task or driver: the
-   moment at which this process had written its last task of a lower batch of the run. A batch begins only after the batch before it is
-   committed. The start of the task itself would not do: a driver may freeze before it, while another
-   driver takes the checkpoint over and writes the batch.
+1. The date of a first attempt is a moment before which no task or driver began an attempt of its batch: the moment at which this process
+   had written its last task of a lower batch of the run. A batch begins only after the batch before it is committed. The start of the task
+   itself would not do: a driver may freeze before that start, while another driver takes the checkpoint over and writes the batch.
 2. An attempt that may repeat a first one puts nothing before `FIRST_HOLD_OFF` seconds after its own start.
 
 A batch that is repeated after a restart has another run id, so the first batch of a run that a process writes is never
@@ -29,7 +28,7 @@ from typing import NamedTuple
 from kinesis_sdk.common.once import FIRST_HOLD_OFF
 
 _MAX_RUNS = 64
-"""Runs of queries that a process remembers. A forgotten run counts as new."""
+"""Maximum query runs that a process remembers. A forgotten run counts as new."""
 
 _MAX_DIGITS = 18
 
@@ -38,7 +37,7 @@ class StreamTask(NamedTuple):
     """A task of a streaming query.
 
     Attributes:
-        run: Id of the query's run; each start of the query has a new one.
+        run: Id of the query's run; each start of the query has a new id.
         attempt: Number of the attempt of the task, from 0.
         speculates: Whether Spark may run a task twice at a time.
     """
@@ -69,7 +68,7 @@ class Attempt(NamedTuple):
     Attributes:
         since: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if unknown.
         is_first: Whether this is known to be the first attempt.
-        wait: Seconds after its start before which it puts nothing.
+        wait: Seconds after its start during which it puts nothing.
         again: Whether an earlier attempt may have written the rows; readers do not warn of copies of such rows.
     """
 
@@ -107,12 +106,12 @@ class FirstAttempts:
         self._runs: OrderedDict[str, tuple[_Written | None, _Written]] = OrderedDict()
 
     def begin(self, task: StreamTask | None) -> Attempt:
-        """Return how a task that starts now writes its rows. An unknown task (None) is never a first attempt."""
+        """Return the `Attempt` of a task that starts now. An unknown task (None) is never a first attempt."""
         if task is None:
             return Attempt()
         before = self._before(task)
         if before is None:
-            # No attempt of batch 0 was ever a first one, because there is no lower batch.
+            # No attempt of batch 0 was ever a first attempt, because there is no lower batch.
             return Attempt(wait=FIRST_HOLD_OFF if task.batch else 0.0, again=True)
         if task.attempt:
             wait = 0.0 if task.speculates else FIRST_HOLD_OFF
@@ -138,6 +137,6 @@ class FirstAttempts:
             self._runs.popitem(last=False)
 
     def _before(self, task: StreamTask) -> _Written | None:
-        """Return the last task of a lower batch of the run that was written here."""
+        """Return the last task that this process wrote for a lower batch of the run."""
         found = [one for one in self._runs.get(task.run, ()) if one is not None and one.batch < task.batch]
         return found[-1] if found else None

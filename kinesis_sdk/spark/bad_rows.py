@@ -74,12 +74,12 @@ class BadRows:
             ) from None
 
     def _put(self, values: Mapping[str, Any], error: InvalidRecordError) -> None:
-        """Put a row into the stream of bad rows; without its payload if it is too large with it."""
+        """Put a row into the stream of bad rows, without its payload if the row is too large otherwise."""
         assert self._stream is not None
         try:
             self._producer.put(self._stream, token_hex(8), letter(values, error))
         except InvalidRecordError:
-            # A row that is too large for its stream is larger as Base64. Only the size of the letter can be refused.
+            # A row that is too large for its stream is larger as Base64. Kinesis can reject the letter only for its size.
             self._producer.put(self._stream, token_hex(8), letter(values, error, with_data=False))
 
 

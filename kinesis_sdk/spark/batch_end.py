@@ -20,8 +20,8 @@ from kinesis_sdk.spark.streams import FRESH, Key, QueryStreams
 from kinesis_sdk.spark.unread import Cut, End
 
 STOP_MARGIN = 1_000
-"""A read that stops at the current records continues for this many milliseconds after the present, the uncertainty of our estimate of
-Kinesis's clock.
+"""A read that stops at the current records continues for this many milliseconds after the present: our estimate of Kinesis's clock may
+be wrong by that much.
 """
 
 
@@ -152,7 +152,7 @@ class EndSearch:
     ) -> None:
         """Begin a probe of each open shard."""
         for key in _open(positions):
-            # Not read up to the cut: a child that enters, and a stream that was added or recreated.
+            # A child that enters, or a stream that was added or recreated, is not read up to the cut yet.
             before = start.streams.get(key.stream)
             is_read = (
                 before is not None
@@ -218,7 +218,7 @@ class EndSearch:
                 self._filled = tally.records
                 return None if full is None else _Lowered(*full)
             goal = tally.expected_end(oldest, known)
-            # At least one: the first millisecond alone may exceed the limit, and then the limit is reached before what is known.
+            # At least one shard: if the first millisecond alone exceeds the limit, the goal is earlier than ``known``.
             chosen = [
                 key for key, end in ends.items() if end <= max(known, cut.millis if goal is None else goal)
             ]
@@ -230,8 +230,8 @@ class EndSearch:
     ) -> _Lowered | None:
         """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
 
-        A child never lowers the cut so far that the batch would have no record of its ancestors. Otherwise, if arrival
-        times are out of order, it could exclude the last record of its own parent, and neither would ever be read.
+        A child never lowers the cut so far that the batch would have no record of its ancestors. Otherwise, if arrival times are out of
+        order, the cut could exclude the last record of the child's own parent, and neither shard would ever be read.
         """
         cut = found.cut
         lowered: list[_Lowered] = []

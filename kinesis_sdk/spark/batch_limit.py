@@ -1,7 +1,7 @@
 """Limits of a batch in rows and bytes: when it has to end, by the records that the driver has read so far.
 
-The limits hold for all shards together, and a batch ends at one time in all of them. So records are counted by time: a
-record belongs to every batch that ends later than all records of its shard up to itself arrived.
+The limits hold for all shards together, and a batch ends at one time in all of them. So records are counted by time: a record belongs to
+every batch that ends after the arrival of this record and of all records before it in its shard.
 
 Pure: no clock, no calls.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kinesis_sdk.spark.unread import UnreadRecord
 
 _LEAST_PAGE, _MOST_PAGE = 25, 10_000
-"""Kinesis records of a read."""
+"""Minimum and maximum Kinesis records of a read."""
 
 MOST_RECORDS = 1_000_000
 """Kinesis records after which a batch with a limit ends in any case. The driver takes about 250 bytes for each of them."""
@@ -50,7 +50,7 @@ class Tally:
 
     @property
     def used(self) -> float:
-        """Part of the limits that is used up: 1 where one of them is reached."""
+        """Used part of the limits; 1 if a limit is reached."""
         return max(
             self._rows / (self._limits.rows or float("inf")),
             self._size / (self._limits.size or float("inf")),
@@ -58,7 +58,7 @@ class Tally:
         )
 
     def expected_end(self, first: int, known: int) -> int | None:
-        """Return the time at which a limit will be reached, if records go on as from ``first`` to ``known``; None if nothing is counted."""
+        """Return when a limit will be reached at the rate between ``first`` and ``known``; None if nothing is counted."""
         return first + int((known - first) / self.used) if self.records else None
 
     def next_page(self, shards: int) -> int:

@@ -73,8 +73,8 @@ def batch_ranges(
 def _parents_in(streams: QueryStreams, key: Key, start: QueryOffset, offset: StreamOffset) -> tuple[str, ...]:
     """Return the parents that end in a batch in which a shard enters.
 
-    A parent leaves the offset one batch after the batch in which it ended. So a shard entered in this batch if it
-    is missing from the start, and its parent is in the end.
+    A parent leaves the offset one batch after the batch in which it ended. So a shard entered in this batch if it is missing from the
+    start offset, and its parent is in the end offset.
     """
     before = start.streams.get(key.stream)
     if before is not None and key.shard in before.shards:
@@ -84,7 +84,7 @@ def _parents_in(streams: QueryStreams, key: Key, start: QueryOffset, offset: Str
 
 
 def _is_same(name: str, start: QueryOffset, offset: StreamOffset) -> bool:
-    """Return whether a stream was read up to the cut of a start."""
+    """Return whether a start has positions in the same stream, not in an earlier stream of its name."""
     before = start.streams.get(name)
     return before is not None and bool(before.shards) and before.created == offset.created
 
@@ -106,7 +106,7 @@ class _Read(NamedTuple):
 def plan_read(
     streams: QueryStreams, options: SourceOptions, shard_ids: frozenset[str] | None
 ) -> list[ShardRange]:
-    """Return the ranges of a batch read: everything between the starting and the ending position, in all shards or those named.
+    """Return the ranges of a batch read: everything between the starting and the ending position, in all shards or the named ones.
 
     Parents and children are read in parallel: completely, but without an order between shards.
 

@@ -13,7 +13,8 @@ from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.streams import Key, QueryStreams
 
 _AHEAD = 5_000
-"""Milliseconds by which a time may lie ahead of the estimated time at Kinesis: it is waited for, because the estimate may be wrong."""
+"""Milliseconds by which a time may lie ahead of the estimated time at Kinesis: the read waits for it, because the estimate may be
+wrong."""
 
 _LATEST_MARGIN = 1_000
 """Milliseconds before a LATEST start at which the open shards are listed. A split at the same time must not hide the parent, which
@@ -70,10 +71,10 @@ def _resolved(streams: QueryStreams, name: str, start: QueryOffset) -> dict[str,
 
 
 def refuse_future(streams: QueryStreams, starts: Iterable[ShardPosition | Latest]) -> None:
-    """Raise an error if a position is a time that has not come: Kinesis rejects it, and every retry until then.
+    """Raise an error if a position is a time in the future: until that time, Kinesis rejects it and every retry.
 
     Raises:
-        ConfigError: If one is.
+        ConfigError: If a position is in the future.
     """
     now = streams.now()
     for start in starts:

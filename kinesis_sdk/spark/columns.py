@@ -1,4 +1,7 @@
-"""Columns of a read, by name and type, and the identity of its rows. Imports nothing, because every process of a query needs them."""
+"""Columns of a read, by name and type, and the identity of its rows.
+
+This module imports nothing, because every process of a query needs the columns.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 """The schema in Spark's notation."""
 
 RECORD_ID = "concat_ws('/', streamName, shardId, sequenceNumber, coalesce(subSequenceNumber, 0))"
-"""The identity of a row as an expression of Spark SQL: the text that ``record.id`` is in a worker.
+"""The identity of a row as an expression of Spark SQL: it gives the text that ``record.id`` has in a worker.
 
     frame.selectExpr("*", f"{RECORD_ID} AS recordId").dropDuplicates(["recordId"])
 """

@@ -126,7 +126,7 @@ class _Core:
 
 @cache
 def _model_loader() -> Any:
-    """Return a loader that does not look into the folders of all services to learn that there is one: a fifth of making a client."""
+    """Return a loader that does not list all services to check that one exists, which takes a fifth of making a client."""
     from botocore.loaders import Loader
 
     class ModelLoader(Loader):
@@ -140,7 +140,7 @@ _MODELS = ("service-2", "endpoint-rule-set-1")
 
 
 class _EveryName:
-    """All names, also of services that do not exist."""
+    """All names, including names of services that do not exist."""
 
     def __contains__(self, name: object) -> bool:
         return True

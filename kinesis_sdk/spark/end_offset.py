@@ -46,7 +46,7 @@ def end_offset(
             streams.listings[name].refresh_soon()
         positions[name] = shards
         old = start.streams.get(name)
-        # A parent that leaves the offset does not cause a batch: it leaves with the next one.
+        # A parent that leaves the offset does not cause a batch: it leaves with the next batch.
         with_gone = {**shards, **{n: before.shards[n] for n in gone}}
         moved = moved or old is None or old.created != before.created or old.shards != with_gone
     if not moved and not _cut_is_due(streams, start, found.cut):
@@ -71,9 +71,9 @@ def _renewed(
     """Return the end with a position that stays valid, for a shard that has been idle for long.
 
     If a shard is idle for a whole retention period, its sequence number becomes unusable, although nothing was
-    lost. So it continues from a time. Its last record was read, and arrived, long before that time, because the
-    shard was quiet for much longer than the margin; the next one has not arrived yet. A position is renewed only in
-    an offset that changes for another reason, because each new offset is a batch.
+    lost. So the shard continues from a time instead. Its last record was read, and arrived, long before that time, because
+    the shard was quiet for much longer than the margin; the next one has not arrived yet. A position is renewed only in an
+    offset that changes for another reason, because each new offset is a batch.
     """
     position = end.position
     quiet = quiet_for * 1000

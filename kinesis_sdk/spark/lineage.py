@@ -26,9 +26,9 @@ def initial_positions(
     """Return the positions from which a query starts; LATEST was resolved to ``started``, in epoch milliseconds.
 
     ``candidates`` are the shards that existed at the default position: the open ones for LATEST, those that were open
-    then for AT_TIMESTAMP, all for TRIM_HORIZON. Only the oldest of them have a position; younger ones enter when their
-    parents are finished. A shard that the user named replaces its ancestors. Its siblings start at the default
-    position, and its descendants enter when it is finished.
+    then for AT_TIMESTAMP, all for TRIM_HORIZON. Only the oldest of them have a position; younger shards enter when their parents are
+    finished. A shard that the user named replaces its ancestors. Its siblings start at the default position, and its descendants enter
+    when it is finished.
 
     Raises:
         ConfigError: If a named shard does not exist.
@@ -49,7 +49,8 @@ def initial_positions(
     younger = _descendants(graph, chosen | named)
     chosen -= younger
     chosen |= named - _descendants(graph, named)
-    # The merge of a named shard with a second one enters after both, so the second one is tracked, although it may be closed.
+    # The merge of a named shard with a second shard enters after both shards, so the second shard is tracked, although it may be
+    # closed.
     chosen |= {parent for child in younger for parent in graph.parents(child)} - younger - chosen - replaced
     return {name: starting.resolve(name, started) for name in sorted(chosen)}
 
@@ -65,7 +66,7 @@ def ancestors(graph: ShardGraph, names: Iterable[str]) -> set[str]:
 
 
 def _reached(names: Iterable[str], step: Callable[[str], Iterable[str]]) -> set[str]:
-    """Return all shards that one or more steps reach from these."""
+    """Return all shards that one or more steps reach from the given shards."""
     found: set[str] = set()
     layer = set(names)
     while layer:
@@ -110,9 +111,9 @@ def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]
 def start_of(stream: str, shard_id: str, start: QueryOffset, end: QueryOffset) -> ShardPosition:
     """Return the position at which a batch starts in a shard, from its two offsets alone.
 
-    The start of the first batch has no shards. So the end states the resolved starting position, which counts even after a restart that
-    resolved it again. A stream that only the end has was added to the query, and starts where the query
-    did. A shard that only the end has is a child, or belongs to a recreated stream.
+    The start of the first batch has no shards. So the end offset states the resolved starting position, which counts even after a
+    restart that resolved it again. A stream that is only in the end offset was added to the query, and starts where the query started.
+    A shard that is only there is a child, or belongs to a recreated stream.
     """
     before, after = start.streams.get(stream), end.streams[stream]
     if before is None or not before.shards:

@@ -19,7 +19,8 @@ from kinesis_sdk.spark.shardio import ShardIo
 _DESCRIBE_INTERVAL = 60.0
 
 _SERVICE_MARGIN = 1_000
-"""Times in requests stay this many milliseconds behind our estimate of Kinesis's clock, because Kinesis rejects future ones."""
+"""Times in requests stay this many milliseconds behind our estimate of Kinesis's clock, because Kinesis rejects times in the
+future."""
 
 
 class StreamListing:

@@ -2,9 +2,9 @@
 
 Without this, Python's last resort prints warnings as bare messages, without time, level or logger, and INFO is never
 shown. Spark starts these processes itself, so the driver program cannot configure them. They write to standard error,
-which Spark passes on: to the driver's for the planner and commits, to the executor's for tasks.
+which Spark passes on to the standard error of the driver (planner and commits) or of the executor (tasks).
 
-Logging of the driver program is never touched. In Spark's processes, handlers of others take precedence: no line is written
+Logging of the driver program is never touched. In Spark's processes, other handlers take precedence: no line is written
 here as long as the root logger or the logger ``kinesis_sdk`` has another handler. This includes the handler of Spark's
 own worker logging (``spark.sql.pyspark.worker.logging.enabled``, Spark 4.1 and later).
 """

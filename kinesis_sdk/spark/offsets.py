@@ -1,8 +1,8 @@
 """Offsets of a streaming query: one cut and the position in each shard of each stream, and the JSON text that Spark stores.
 
-A batch holds, of every shard, the records before its first record that arrived at or after the *cut*. It ends after a whole Kinesis
-record, so an offset never needs a position inside an aggregate. Spark compares offsets as text, so the text is canonical: keys
-sorted, no spaces, and one way to write each position. `QueryOffset.from_json` reads it.
+A batch holds, of every shard, the records before the shard's first record that arrived at or after the *cut*. It ends after a whole
+Kinesis record, so an offset never needs a position inside an aggregate. Spark compares offsets as text, so the text is canonical:
+keys sorted, no spaces, and one way to write each position. `QueryOffset.from_json` reads it.
 
 | JSON | meaning |
 | --- | --- |
@@ -303,7 +303,7 @@ def _shards_from_json(stream: str, items: Mapping[str, Any]) -> dict[str, ShardP
                 count = len(digits)
                 number |= previous >> 6 * count << 6 * count
                 text = str(number)
-                # The other function writes neither more digits than needed nor fewer.
+                # `_shards_to_json` writes neither more digits than needed nor fewer.
                 if ((number ^ previous).bit_length() + 5) // 6 == count and is_sequence_number(text):
                     result[shard_id] = kind(text)
                     previous = number

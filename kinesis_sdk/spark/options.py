@@ -63,9 +63,9 @@ class SourceOptions:
     max_records_per_shard: int | None = None
     """Exact maximum of Kinesis records per shard and batch; None means unlimited."""
     max_rows_per_trigger: int | None = None
-    """Maximum of rows per batch, of all shards together; None means unlimited. Records that arrived within one millisecond stay together."""
+    """Maximum rows per batch, of all shards together; None means unlimited. Records that arrived within one millisecond stay together."""
     max_bytes_per_trigger: int | None = None
-    """The same for bytes of Kinesis records, as they are stored, with their partition keys."""
+    """Maximum bytes of Kinesis records per batch, as they are stored, with their partition keys; None means unlimited."""
     tip_lag: float = 0.3
     """Distance from the current time at which the search for the newest record of a shard starts."""
     min_probe_interval: float = 1.0
@@ -82,8 +82,8 @@ class SourceOptions:
     shards_per_task: int | None = None
     """Maximum shards per Spark task, except for a parent with its children; None means that ``max_tasks`` decides."""
     max_tasks: int | None = None
-    """Maximum number of Spark tasks per batch, if ``shards_per_task`` is not set. None means two per slot of the session,
-    if `kinesis_sdk.spark.register` was called with it (on a cluster at least 64), and 64 otherwise."""
+    """Maximum number of Spark tasks per batch, if ``shards_per_task`` is not set. None means two per slot (on a cluster at least 64) if
+    `kinesis_sdk.spark.register` was called with the session, and 64 otherwise."""
     records_per_fetch: int = MAX_PAGE
     """Maximum Kinesis records per GetRecords call."""
     fetch_interval: float = 0.25
@@ -168,7 +168,7 @@ class SinkOptions:
     stream: StreamId
     settings: ProducerSettings
     random_partition_key: bool = False
-    """Whether rows without a partition key get a random one: all rows if there is no such column, else those where it is null."""
+    """Whether rows without a partition key get a random one: all rows if there is no such column, else rows where it is null."""
     error_sample: int = 5
     """Number of errors that the message of a failed task quotes."""
     flush_timeout: float = 600.0
@@ -182,7 +182,7 @@ class SinkOptions:
     bad_rows: str = "fail"
     """Treatment of rows that Kinesis would reject: they ``fail`` the write, are left out (``skip``), or go into another stream (``dlq``)."""
     bad_rows_stream: str | None = None
-    """Name or ARN of that stream."""
+    """Name or ARN of the stream for bad rows (``dlq``)."""
     first_attempts: bool = True
     """Whether tasks of a streaming query mark rows with a ``dedupId`` that are known to be written for the first time."""
 

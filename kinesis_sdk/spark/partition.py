@@ -43,7 +43,7 @@ _LOGGER = logging.getLogger(__name__)
 _ERROR_SAMPLE = 5
 
 _SHOWN_KEY = 40
-"""Characters of a key in the description of a row. The largest explicit hash key has 39."""
+"""Maximum characters of a key in the description of a row. The largest explicit hash key has 39."""
 
 _WINDOW = 300.0
 """Seconds; the default of `Producer.put`."""
@@ -244,7 +244,7 @@ class TaskProducer:
                 rows_before = self.accepted
                 leave_out(done, rejected)
                 done += 1
-                # It may put the row elsewhere, which is an accepted record, too.
+                # `leave_out` may put the row elsewhere, and that is an accepted record, too.
                 self._left_out += 1 - (self.accepted - rows_before)
                 continue
             done += len(self._pending) - before

@@ -1,9 +1,9 @@
 """The driver's part of the reader: it fixes the records of a batch before any task runs.
 
-A batch ends at one *cut*, a time for all shards of all streams: it holds, of every shard, the records before its first
-record that arrived at or after the cut. Without a limit the cut is the time at which planning began. Behind the tip it
-is the arrival of the oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard runs ahead of another,
-and a watermark drops no record that it would not drop if records were read as they arrive.
+A batch ends at one *cut*, a time for all shards of all streams: it holds, of every shard, the records before the shard's
+first record that arrived at or after the cut. Without a limit the cut is the time at which planning began. Behind the tip
+it is the arrival of the oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard runs ahead of another,
+and a watermark drops only records that it would also drop if records were read as they arrive.
 
 The state of a planner is a cache: the offsets alone decide what is read.
 
@@ -44,8 +44,8 @@ _OWN_LIMITS = frozenset(
 class StreamPlanner:
     """Plans the batches of one query. Not thread-safe, because Spark makes one call at a time.
 
-    ``admission_control`` says whether Spark runs AvailableNow in several batches (4.2 and later). Otherwise it ends
-    after one, which a span must not end.
+    ``admission_control`` says whether Spark runs AvailableNow in several batches (4.2 and later). Otherwise AvailableNow
+    ends after one batch, which a span must not end.
     """
 
     def __init__(
@@ -115,7 +115,8 @@ class StreamPlanner:
         try:
             found = self._search.find(start, begin, unlimited=unlimited, last_limit=self._lag.limited_by)
         except BaseException:
-            # Their cursors have advanced, but their positions have not: the next probe would miss the records in between.
+            # The cursors of probes have advanced, but their positions have not: the next probe would miss the records in
+            # between.
             self._search.forget()
             raise
         self._lag.note(found.cut, None if found.has_all(self._search_began) else found.limited_by)
@@ -157,7 +158,7 @@ class StreamPlanner:
         return plan_read(self._streams, self._options, shard_ids)
 
     def report(self) -> dict[str, Any] | None:
-        """Return where the last `plan` ended the batch, and how far behind the tip that is; None before the first one."""
+        """Return the end of the batch of the last `plan`, and its distance from the tip; None before the first `plan`."""
         planned = self._planned
         if planned is None:
             return None

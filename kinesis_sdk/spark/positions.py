@@ -75,7 +75,7 @@ class StartingPosition:
         """Parse the user's text, or a canonical text.
 
         ``now`` (epoch seconds) is for times such as ``-15m``; None for canonical text, which has none. If ``streams``
-        (None: unknown) names one stream, positions by shard become positions of it, so that they never apply to a
+        (None: unknown) names one stream, positions by shard become positions of that stream, so that they never apply to a
         stream that the query reads later.
 
         Raises:

@@ -1,10 +1,10 @@
 """One shard as the driver sees it: when its first unread record arrived, and where a batch ends in it.
 
-A batch holds, of every shard, the records before its first record that arrived at or after the *cut*, one time for the
-whole query. `ShardProbe.walk` finds when the first unread record of the shard arrived; from these times of all shards
-the planner chooses the cut. `ShardProbe.find_end` then finds the end in the shard: the first record at or after the cut,
-the last record if nothing follows it, or the end of the shard. Arrival times are approximate, and only choose where the
-batch ends: a wrong or disordered time moves the border between two batches, and cannot lose or repeat a record.
+A batch holds, of every shard, the records before the shard's first record that arrived at or after the *cut*, one time for the whole query.
+`ShardProbe.walk` finds when the first unread record of the shard arrived; from these times of all shards the planner chooses the cut.
+`ShardProbe.find_end` then finds the end in the shard: the first record at or after the cut, the last record if nothing follows it, or the
+end of the shard. Arrival times are approximate, and only choose where the batch ends: a wrong or disordered time moves the border between
+two batches, and cannot lose or repeat a record.
 
 API cost per probe:
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.records import KinesisRecord
 
 FIRST_PAGE = 25
-"""Records of a first read. In a quiet shard, they are often all that is new, and the executors read them again: at the KPL's usual
+"""Records of a first read. In a quiet shard, they are often all new records, and the executors read them again: at the KPL's usual
 50 KB they are an eighth of a page.
 """
 
@@ -178,7 +178,8 @@ class ShardProbe:
             return
         gap = self._reads.millis_since(self._seen_at)
         expected = self._rate.at_tip * gap
-        # A read at a time may return records before a position without a sequence number. Only the walk then finds the first one.
+        # A read from a time may return records before a position without a sequence number. Only the walk then finds the first unread
+        # record.
         is_busy = expected > min(_BUSY_RECORDS, FIRST_PAGE * (1 + gap / 1000))
         if is_numbered and is_busy and not self._counting:
             self._skipped = True
@@ -214,7 +215,7 @@ class ShardProbe:
         return self._unread.records
 
     def read_up_to(self, now: int) -> int:
-        """Return the time before which all records of a batch are known, in epoch milliseconds, of a probe that began at ``now``."""
+        """For a probe that began at ``now``, return the time in epoch milliseconds before which all records of a batch are known."""
         return self._unread.latest if self._unread.records else self.lower_bound(now)
 
     def is_read(self, cut: Cut) -> bool:
@@ -339,7 +340,7 @@ class ShardProbe:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read_on(self, limit: int) -> Steps[Page]:
-        """Read the records that follow the unread ones, and add them."""
+        """Read the records that follow the unread records, and add them."""
         unread = self._unread
         cursor = self._cursor = self._cursor or self._cursor_behind()
         page = yield from self._reads.read(cursor, limit)

@@ -1,4 +1,4 @@
-"""Less CPU in the Python processes of Spark, beside the work itself.
+"""Lower CPU cost of the Python processes of Spark, apart from the work itself.
 
 Records in flight are many objects without cycles. By default Python's collector traverses the young objects after every 700
 allocations, and from time to time all objects of a Spark worker. That is a fifth of the cost of writing. In a process that starts to plan
@@ -8,11 +8,11 @@ Workers, and the processes that create and plan a read or a write, serve many re
 small request does:
 
 - After each request it traverses all objects. Most of them belong to modules and to the client, which live as
-  long as the process: 95,000 objects, 40 ms of CPU. The objects that exist when a process has made what it keeps are
+  long as the process: 95,000 objects, 40 ms of CPU. Once a process has made the objects that it keeps, all objects that exist then are
   excluded from collections.
-- Before each request, Spark 4.0 and 4.1 make Python read the tables of contents of archives again, in case ``addPyFile`` has changed one:
-  once for each package that was imported from it. Spark starts its processes with ``pyspark.zip`` and a jar of 6,000 files on the path:
-  100 ms of CPU. The path finders of these archives, which nothing changes while a process runs, are removed from Python's cache.
+- Before each request, Spark 4.0 and 4.1 make Python read the tables of contents of archives again, in case ``addPyFile`` has changed an
+  archive: once for each package that was imported from it. Spark starts its processes with ``pyspark.zip`` and a jar of 6,000 files on the
+  path: 100 ms of CPU. The path finders of these archives, which nothing changes while a process runs, are removed from Python's cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from zipimport import zipimporter
 from kinesis_sdk.spark.logs import in_spark_process
 
 _THRESHOLDS = (50_000, 20, 100)
-"""Allocations until the young objects are collected, and rounds until the older ones are. The collector stays on,
+"""Allocations until the young objects are collected, and rounds until the older objects are collected. The collector stays on,
 because some objects do form cycles, such as an exception and its frames.
 """
 
@@ -52,7 +52,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def lasting_objects() -> Iterator[None]:
-    """Do not collect garbage within a with statement that imports and makes what a process of Spark keeps, and never traverse it afterwards.
+    """Do not collect garbage within a with statement that makes a Spark process's lasting objects, and never traverse these later.
 
     Nothing changes in other processes.
     """
@@ -72,7 +72,7 @@ def lasting_objects() -> Iterator[None]:
 def settle() -> None:
     """Make further requests to this process cheaper, if Spark uses it again.
 
-    Call it in each request, once what later requests use too is imported and made.
+    Call it in each request, once everything that later requests also use is imported and made.
     """
     global _frozen_in  # noqa: PLW0603 — a fact about the process
     if not is_reused():

@@ -30,10 +30,10 @@ _LOGGER = logging.getLogger(__name__)
 _MAX_THREADS = 8
 
 _SPARE = 5
-"""Records requested beyond the expected ones and a quarter of them. Few, because a record may have 10 MB."""
+"""Records requested in addition to the expected number and a quarter of it. They are few, because a record may have 10 MB."""
 
 _NEXT = 100
-"""Minimum number of records to request where a range turns out to be longer than expected."""
+"""Minimum number of records to request once a range turns out to be longer than expected."""
 
 _CONFIRMATIONS, _CONFIRM_SECONDS = 5, 5.0
 """Number of empty pages at the tip, and their minimum duration in seconds, after which a missing record counts as deleted."""
@@ -77,7 +77,7 @@ class ReadPolicy:
     Attributes:
         limit: Maximum Kinesis records per call.
         interval: Minimum seconds between two calls for a shard.
-        stall_timeout: Seconds without a record after which reading a range that must have more fails.
+        stall_timeout: Seconds without a record after which reading fails, if the range must have more records.
         fail_on_data_loss: Whether a missing end is an error; otherwise it is logged, and the range ends there.
     """
 
@@ -256,7 +256,7 @@ def read_ranges(
     finally:
         # A reader is in one of three places when the iterator is closed or has failed: in put(), which gets room, or gets it from the
         # reader before it; in a call or a pause, after which it comes to put(); or in ready.get(), which returns a range or None.
-        # `stopped` is set first, so that no reader puts a result and a range that was still waiting is not read.
+        # `stopped` is set first, so that no reader puts a result, and no waiting range is read.
         stopped.set()
         room.release()
         for _ in range(threads):

@@ -3,9 +3,8 @@
 A task begins with an empty memory, and searches the stream for copies that it does not remember. So the rows of a range depend
 only on the stream, not on where the range begins, and a range that is read again has the same rows.
 
-Nearly every page needs no look-up, and its aggregates are judged one by one while their rows are made. When the first
-aggregate of a page needs one, the rest of the page is judged with it. So a page reads the stream once, not once for
-each aggregate.
+Nearly every page needs no look-up, and its aggregates are judged one by one while their rows are made. When the first aggregate of a
+page needs a look-up, the rest of the page is judged with it. So a page reads the stream once, not once for each aggregate.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class RangeRepetitions:
         return self._judged.pop(number)
 
     def _judge(self, record: KinesisRecord, columns: SubRecordColumns) -> None:
-        """Decide about an aggregate; if that takes a look-up, decide about the later ones of its page, too."""
+        """Decide about an aggregate; if that takes a look-up, decide about the later aggregates of its page, too."""
         reader = self._reader
         is_ours = {record.sequence_number: reader.add(record, columns)}
         if reader.needs_look_up:

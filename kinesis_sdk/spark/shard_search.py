@@ -18,10 +18,10 @@ from kinesis_sdk.spark.unread import Cut, End, Unread, UnreadRecord, end_in
 NEXT_PAGE = 1_000
 _SEARCH_PAGE = 4_000
 _CUT_PAGE = 10
-"""Records of a read at a past cut. The first one is the end, unless Kinesis returned a record from before the cut."""
+"""Number of records to read at a past cut. The first one is the end, unless Kinesis returned a record from before the cut."""
 
 _PAGES_AT_CUT = 5
-"""Pages that are read from a time before the cut, until one reaches it."""
+"""Maximum pages that are read from a time before the cut until a page reaches the cut."""
 
 _MAX_BACK = 60_000
 _RECORDS_BACK = 8
@@ -40,7 +40,7 @@ class ShardSearch:
     """One search. Each of its three steps returns the end if it found the end, and otherwise passes its findings to the next step.
 
     Args:
-        unread: Records of the shard that were read so far, not up to the cut.
+        unread: Records of the shard that were read so far; they do not reach the cut.
         select: Takes the records behind the position out of a page.
         lowest: Epoch milliseconds before which no unread record arrived.
         tip_lag: Milliseconds before the present from which the newest record is looked for.
@@ -74,9 +74,9 @@ class ShardSearch:
         self.floor, self._behind, self._low = floor, behind, floor.arrival
 
     def next_page(self, cursor: Cursor, seen_at: float | None) -> Steps[End | None]:
-        """Read the page behind the unread records; nothing followed their position at ``seen_at``. Most quiet shards end in it."""
+        """Read the page behind the unread records, where most quiet shards end; nothing followed their position at ``seen_at``."""
         page = yield from self._reads.read(cursor, NEXT_PAGE)
-        # They are not kept, because all shards together may have many.
+        # The records are not kept, because all shards together may have many.
         unread = self._unread.records + self._select(page)
         end = self._end_in(unread, page, cursor, len(unread))
         if page.caught_up:
@@ -86,7 +86,7 @@ class ShardSearch:
         return end
 
     def at_cut(self) -> Steps[End | None]:
-        """Find the first record at or after the cut, or the last one of the shard, by a read at a time."""
+        """Read from a time to find the first record at or after the cut, or the last record of the shard."""
         cut = self._cut
         at, limit, back = cut.millis, _CUT_PAGE, 0
         if cut.at_tip:

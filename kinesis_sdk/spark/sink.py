@@ -66,7 +66,7 @@ _IGNORED_NAMES = ", ".join(name for name, _ in _IGNORED_COLUMNS)
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to write; each but ``data`` may be None: no such column.
+    """Names of the columns to write; each except ``data`` is None if there is no such column.
 
     Attributes:
         data: Payload column, binary or string.
@@ -83,7 +83,7 @@ class Columns:
 
     @property
     def known(self) -> dict[str, str]:
-        """Name of each column that there is, by the name that it has in the options."""
+        """Names of the existing columns, by their names in the options."""
         columns = {
             "data": self.data,
             "partitionKey": self.partition_key,
@@ -101,7 +101,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
         records: User records stored.
         payload_bytes: Bytes of their payloads.
         left_out: Number of rows that Kinesis would reject, by the field that is wrong.
-        rejected: The first such row, if it fails the write: the field and its problem.
+        rejected: Field and problem of the first such row, if that row fails the write.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
 
 
 _first_attempts = FirstAttempts()
-"""Of this process. Spark forks its Python processes from one that writes nothing."""
+"""First attempts of this process. Spark forks its Python processes from a process that writes nothing."""
 
 
 def write_batches(
@@ -227,7 +227,7 @@ def write_batches(
                     elif not keyless and bad is None:
                         _reject_nulls(columns.partition_key, batch, columns, producer.accepted, _KEY_HINT)
                     elif not keyless:
-                        keys = ["" if key is None else key for key in keys]  # which no stream takes
+                        keys = ["" if key is None else key for key in keys]  # no stream takes this key
             hashes: list[str | None] | None = None
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()
@@ -270,7 +270,7 @@ def _after(
     clock: Clock,
     sleep: Callable[[float], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches; rows not before a moment in monotonic seconds."""
+    """Yield batches, and rows not before ``moment`` (monotonic seconds)."""
     for batch in batches:
         if batch.num_rows and (seconds := moment - clock.monotonic()) > 0:
             _LOGGER.info(
@@ -331,7 +331,7 @@ _KEY_HINT = (
 
 
 def _attempted(write: Callable[[], Written]) -> Written:
-    """Return the result of a task. A row that Kinesis would reject is one, because other attempts would find it too."""
+    """Return the result of a task. A rejected row is a result, not an error, because other attempts would find it too."""
     try:
         return write()
     except InvalidRecordError as error:

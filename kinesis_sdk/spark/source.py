@@ -1,7 +1,7 @@
 """The data source ``kinesis_sdk``: batch reader, stream reader, and the factory of the writers.
 
 One class serves pyspark 4.0 to 4.3. Before 4.2, the engine calls ``latestOffset()`` without the start, has no read limits and runs
-AvailableNow as one batch. From 4.2 on it passes both, and runs as many batches as needed.
+AvailableNow as one batch. From 4.2 on it passes start and limit, and runs as many batches as needed.
 
 Three kinds of processes create readers: the planning process of the driver (which pickles them), one long-lived process per query
 that plans offsets, and the workers of the executors. Creating a reader therefore makes no call, and its pickle contains only options. Modules
@@ -409,9 +409,8 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 — Spark's name
         """Return the end of the next batch.
 
-        ``start`` is None before Spark 4.2, which calls this before `initialOffset` in a new query, and after
-        `partitions` in a restarted one. The limit `ReadAllAvailable` lifts the limits of the options; anything else
-        keeps them.
+        ``start`` is None before Spark 4.2, which calls this before `initialOffset` in a new query, and after `partitions` in a restarted
+        query. The limit `ReadAllAvailable` lifts the limits of the options; anything else keeps them.
 
         Raises:
             DataLossError: If records that the checkpoint needs are deleted.
@@ -438,7 +437,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         """Return the limit that Spark then passes to `latestOffset`.
 
         Spark has limits in rows, files and bytes, but not in stream time. So this says only whether there is a limit at
-        all: a number of rows that no batch has stands for the limits of the options, and `ReadAllAvailable` then lifts
+        all: a number of rows that no batch reaches stands for the limits of the options, and `ReadAllAvailable` then lifts
         them.
         """
         options = self._options

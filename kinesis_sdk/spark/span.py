@@ -1,8 +1,8 @@
 """Limit of the stream time in one batch while a query catches up.
 
-Spark runs one batch per trigger. A batch that holds less stream time than passes until the next one falls behind for
-ever; a batch that holds a whole backlog may never finish. So the span follows the durations of the batches, by the
-monotonic clock of the driver, without any report from the executors:
+Spark runs one batch per trigger. A query falls behind for ever if a batch holds less stream time than passes until
+the next batch; a batch that holds a whole backlog may never finish. So the span follows the durations of the batches,
+by the monotonic clock of the driver, without any report from the executors:
 
 - It doubles while that makes the catch-up faster (stream seconds per second).
 - Where doubling stops paying, the duration of that batch, or ten seconds, becomes the goal, and the span follows it.
@@ -27,7 +27,7 @@ _KEEPS_UP = 1.5
 """Minimum stream seconds in a batch, per second since the last plan."""
 
 _PAYS = 1.25
-"""A doubled span must be faster by this factor, and a batch may miss the goal for its duration by it."""
+"""A doubled span must be faster by this factor, and a batch may exceed its goal duration by the same factor."""
 
 _GREW = 1.2
 """Factor from which a span, or a duration, counts as larger than the last one."""

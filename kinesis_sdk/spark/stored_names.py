@@ -5,8 +5,8 @@ stored copy, and after an outage longer than the window so do all readers. So a 
 read what the stream has received since then, and leave out the rows whose names it finds. This is an addition to the
 names and never replaces them: an earlier attempt may still store a row after the task has read the stream.
 
-A copy counts only in an aggregate whose records all belong to its shard. Readers discard another aggregate as a whole, and its
-producer meant to put its records again.
+A copy counts only in an aggregate whose records all belong to its shard. Readers discard any other aggregate as a whole, and
+its producer meant to put the records again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kinesis_sdk.spark.steps import Steps, run_all
 _LOGGER = logging.getLogger(__name__)
 
 MAX_NAMES = 1_000_000
-"""Names that are remembered, at about 200 bytes each. Rows with further names are put again, with their marks."""
+"""Maximum names that are remembered, at about 200 bytes each. Rows with further names are put again, with their marks."""
 
 _DATE_SECONDS = 1_000
-"""Milliseconds by which the time at Kinesis is known."""
+"""Precision of the time at Kinesis, in milliseconds."""
 
 _ANY_WINDOW = 1.0
-"""Identities do not depend on it."""
+"""Any window, because identities do not depend on it."""
 
 _THREADS = 8
 _PAGE = 10_000
@@ -47,7 +47,7 @@ _Identity = tuple[bytes, int]
 
 
 class StoredNames:
-    """Names that a stream has received where readers find them, as identities. Thread-safe."""
+    """Identities of the names that a stream has received where readers find them. Thread-safe."""
 
     def __init__(self, stream_name: str, most: int = MAX_NAMES) -> None:
         self._stream_name, self._most = stream_name, most
@@ -77,8 +77,8 @@ class Reconciliation:
     """Choice of the rows of a task that the stream does not have.
 
     Args:
-        span: Seconds before now from which the stream is read at most.
-        since: Milliseconds since 1970 from which it is read, if it is later; None if no such time is known.
+        span: Maximum seconds before now from which the stream is read.
+        since: Milliseconds since 1970 from which the stream is read, if that is later; None if no such time is known.
         names: Names of the writer's namespace.
 
     Attributes:

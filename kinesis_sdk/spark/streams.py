@@ -33,7 +33,7 @@ FRESH = 0.9
 
 
 class Key(NamedTuple):
-    """A shard of a stream, by their names."""
+    """A stream and one of its shards, by name."""
 
     stream: str
     shard: str
@@ -97,7 +97,7 @@ class QueryStreams:
         """Check that an offset is of these streams.
 
         Raises:
-            OffsetError: If it is of others.
+            OffsetError: If it is of other streams.
         """
         for name in offset.streams:
             if name not in self.ids:

@@ -18,7 +18,7 @@ DEFAULT_MAX_TASKS = 64
 """Maximum number of tasks if neither the user nor the session says how many run at a time."""
 
 MAX_TASKS = 10_000
-"""Largest number of tasks that can be asked for."""
+"""Largest number of tasks that can be requested."""
 
 
 def group(

@@ -50,7 +50,8 @@ class End(NamedTuple):
     Attributes:
         position: The start itself if there is nothing to read.
         records: Expected number of records up to the position, for balancing tasks.
-        cut: An earlier cut, which all shards must accept because this one could not be read up to the cut; None otherwise.
+        cut: An earlier cut, which all shards must accept because this shard could not be read up to the cut; None
+            otherwise.
         following: Arrival in epoch milliseconds of the record behind the position, if it is known.
         cursor: Cursor at the position, if there is one.
         seen_at: Monotonic seconds at which nothing followed the position; None if something did, or if that is unknown.
@@ -70,7 +71,7 @@ class Unread:
     Attributes:
         records: In the order of the shard.
         caught_up: Whether nothing follows the records.
-        ended: Whether nothing ever will.
+        ended: Whether nothing will ever follow the records.
         hidden_from: Epoch milliseconds before which no further record arrived, if the next records could not be read.
         latest: Latest arrival of the records; 0 without any.
     """
@@ -96,7 +97,7 @@ class Unread:
         return None
 
     def end_at(self, index: int, start: ShardPosition) -> End:
-        """Return the end before a record; the start if that is the first one."""
+        """Return the end before a record; the start if that record is the first."""
         record = self.records[index]
         position = AtSequence(record.sequence_number) if index else start
         return End(position, index, following=record.arrival)
@@ -112,7 +113,7 @@ def end_in(
     records: int,
     seen_at: float,
 ) -> End | None:
-    """Return the end if unread records show it: before the first one at the cut, or behind the last one of the shard.
+    """Return the end if unread records show it: before the first at the cut, or behind the last of the shard.
 
     ``unread`` are in order, and ``cursor`` stands behind them; ``records`` is the expected number up to the end. Nothing
     followed them at ``seen_at``, in monotonic seconds, if they are ``caught_up``.

@@ -43,7 +43,7 @@ _PRIMITIVES = {
     "fixed": "binary",
 }
 _DIGITS = Context(prec=38)
-"""Digits of a decimal of Spark. Python's own context has 28, and would round."""
+"""Maximum digits of a Spark decimal. Python's own context has 28, and would round."""
 
 _UNITS = {
     *_MICROS,
@@ -54,12 +54,12 @@ _UNITS = {
     "time-micros",
     "decimal",
 }
-"""Logical types that say what one stands for in a number."""
+"""Logical types that define the unit of a number."""
 
 _WIDER = {("integer", "long"), ("integer", "double"), ("float", "double")}
 _NUMERIC_UNIONS = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
-# Bytes of Python objects, and of their encodings at least.
+# Bytes of values as Python objects, and minimum bytes of their encodings.
 _OBJECTS = {
     "null": 0,
     "boolean": 0,
@@ -85,12 +85,12 @@ class AvroParser:
 
     Args:
         fields: Types of the columns, by the name of the record's field.
-        schema: Schema of the record as JSON text. With a registry, the one to which other versions are resolved; None reads each version
-            as it was written, and fields that it lacks are null.
+        schema: Schema of the record as JSON text. With a registry, the schema to which other versions are resolved; None reads each
+            version as it was written, and fields that a version lacks are null.
         frames: Headers of a schema registry; None if payloads have none.
 
     Raises:
-        ConfigError: If the schema has not these fields, or in other types.
+        ConfigError: If the schema lacks one of these fields, or has it in another type.
     """
 
     def __init__(self, fields: Mapping[str, Kind], schema: str | None, frames: Frames | None = None) -> None:
@@ -98,14 +98,14 @@ class AvroParser:
         self._schema = schema
         self._frames = frames
         self._plan = None if schema is None else AvroPlan(schema, fields, complete=True)
-        self._plans: dict[str, AvroPlan | str] = {}  # or what is wrong with the schema version
+        self._plans: dict[str, AvroPlan | str] = {}  # or the problem of the schema version
 
     def columns(self, _payloads: pa.Array) -> None:
         """Return None."""
         return
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
+        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
         try:
             if self._frames is None:
                 assert self._plan is not None
@@ -229,7 +229,7 @@ def _plain(schema: str) -> str:
 
 
 def _parts(document: Any) -> Iterator[dict[str, Any]]:
-    """Yield the types of a schema and the fields of its records; defaults and foreign attributes are neither."""
+    """Yield the types of a schema and the fields of its records; defaults and foreign attributes are left out."""
     left = [document]
     while left:
         part = left.pop()
@@ -349,9 +349,9 @@ class _Types:
         return to_struct
 
     def check_units(self, source: Any, kind: Kind, writer: _Types, written: Any, path: str) -> None:
-        """Raise `ConfigError` if a number of a writer stands for something else here: milliseconds for microseconds, say.
+        """Raise `ConfigError` if a number of the writer has another unit here, such as milliseconds instead of microseconds.
 
-        Avro resolves such types by the numbers alone. A writer's type without a unit may get one.
+        Avro resolves such types by the numbers alone. A writer's type without a unit may get a unit.
         """
         name, definition = self._of(source, path)
         for branch in written if isinstance(written, list) else [written]:
@@ -450,10 +450,10 @@ class _Types:
 
     @property
     def expansion(self) -> int:
-        """Bytes of Python objects for a byte of a value's repeated parts, at most; 0 without any.
+        """Maximum bytes of Python objects for a byte of a value's repeated parts; 0 without such parts.
 
-        Repeated parts are in arrays and maps, and in records that contain themselves. The branches of their unions count on their own,
-        because each has bytes of its own: so a tree expands by no more than one of its nodes.
+        Repeated parts are in arrays and maps, and in records that contain themselves. Each branch of their unions counts separately,
+        because it has bytes of its own: so a tree expands no more than one of its nodes.
         """
         ratio = 0
         repeated: list[Any] = [self.record] if self._codec.is_recursive else []
@@ -488,7 +488,7 @@ class _Types:
             left.extend(field["type"] for field in source.get("fields", ()))
 
     def _size(self, source: Any, levels: int) -> tuple[int, int]:
-        """Return the bytes of a value as Python objects, at most, and as it is encoded, at least, without what is in its arrays and maps.
+        """Return the maximum bytes of a value as Python objects, and the minimum bytes of its encoding, without arrays and maps.
 
         Of a union, only branches without bytes of their own count.
         """

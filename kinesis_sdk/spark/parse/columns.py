@@ -26,10 +26,10 @@ METADATA = {
     "_headers": ("headers", "map<string,binary>"),
     "_data": ("data", "binary"),
 }
-"""Columns that describe the record beside the fields of its value: the column of the source, and the Spark type."""
+"""Columns that describe the record, in addition to the fields of its value: the column of the source, and the Spark type."""
 
 NUMBERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-"""Bits of the whole numbers of Spark."""
+"""Bits of Spark's whole numbers."""
 
 _PLAIN = {*NUMBERS, "float", "double", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz"}
 _SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
@@ -39,10 +39,10 @@ _ACCEPTED = (
 )
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _MAX_NESTING = 32
-"""Levels of a schema."""
+"""Maximum levels of a schema."""
 
 _WIDTH = 16
-"""Bytes of a value in Arrow, at most, without the characters of text."""
+"""Maximum bytes of a value in Arrow, without the characters of text."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Kind:
 
     Attributes:
         name: Spark's name: ``integer``, ``decimal``, ``array``, ``map``, ``struct``, …
-        fields: Of a struct, by name.
-        inner: Of the elements of an array, or of the values of a map.
-        precision: Of a decimal: its digits.
-        scale: Of a decimal: its digits after the point.
+        fields: Fields of a struct, by name.
+        inner: Type of the elements of an array, or of the values of a map.
+        precision: Digits of a decimal.
+        scale: Digits of a decimal after the point.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Kind:
 
     @property
     def json_form(self) -> str:
-        """The JSON form of Spark, of a type without parts."""
+        """Spark's JSON form of a type without parts."""
         return str(self) if self.name == "decimal" else self.name
 
     @property
@@ -86,7 +86,7 @@ class Kind:
 
     @property
     def width(self) -> int:
-        """Bytes of a value in Arrow, at most, without the characters of text and the elements of arrays and maps."""
+        """Maximum bytes of a value in Arrow, without the characters of text and the elements of arrays and maps."""
         return _WIDTH + sum(kind.width for kind in (self.fields or {}).values())
 
     @property
@@ -142,8 +142,8 @@ class Columns:
         """Read the JSON form of a schema.
 
         Raises:
-            ConfigError: If a column has a type that cannot be read, or a metadata column has another type than it has, or there is no
-                field of the value.
+            ConfigError: If a column has a type that cannot be read, or a metadata column has a wrong type, or there is no field of
+                the value.
         """
         fields: dict[str, Kind] = {}
         corrupt = None

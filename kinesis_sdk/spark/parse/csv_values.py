@@ -44,7 +44,7 @@ class CsvParser:
         sep: The character between fields.
         quote: The character around fields; empty for none.
         escape: The character before a quotation mark in a quoted field; empty for none.
-        null: Text of a field that is null, as an empty one is.
+        null: Text of a field that is null; an empty field is null, too.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class CsvParser:
         return found
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
+        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
         line = payload.decode("utf-8", "replace").removeprefix(_BOM)
         if line.endswith("\n"):
             line = line[:-1].removesuffix("\r")
@@ -144,7 +144,7 @@ class CsvParser:
         return values + [None] * (expected - len(values)), flaw
 
     def _one_line_each(self, payloads: pa.Array) -> tuple[pa.Array, bytes] | None:
-        """Return the payloads without a line break at their end, and all of them with one in between; None if one has others, or no text."""
+        """Return the payloads without final line breaks, and as one text of lines; None if a payload is empty or has other line breaks."""
         import pyarrow.compute as pc
 
         if not pc.min(pc.binary_length(payloads)).as_py():
@@ -168,10 +168,10 @@ class _Lines:
         self._blanks = re.compile(f"[{_escaped(blanks)}]*")
 
     def fields(self, text: str, most: int) -> list[str | None]:
-        """Return the text of the fields of a line, at most ``most`` of them; None for one without text and quotation marks.
+        """Return the text of the fields of a line, at most ``most`` of them; None for a field without text and quotation marks.
 
         Raises:
-            MalformedError: If its quotation marks do not fit.
+            MalformedError: If its quotation marks do not match.
         """
         found: list[str | None] = []
         at = 0
@@ -188,7 +188,7 @@ class _Lines:
             at += 1
 
     def _quoted(self, text: str, begin: int, mark: re.Pattern[str]) -> tuple[str, int]:
-        """Return the text of a field that begins behind its quotation mark, and where the separator after it is."""
+        """Return the text of a field that begins behind its quotation mark, and the index of the separator after it."""
         parts: list[str] = []
         at = begin
         while (found := mark.search(text, at)) is not None:
@@ -253,7 +253,7 @@ def _column(column: pa.Array, kind: Kind, zone: str) -> pa.Array | None:
 
 
 def _is_safe_decimal(column: pa.Array, kind: Kind) -> bool:
-    """Return whether pyarrow reads numbers rightly: a larger one may wrap to one that fits, and so may more than 38 digits."""
+    """Return whether pyarrow reads numbers correctly: a number that is too large, or has over 38 digits, may wrap to one that fits."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -35,7 +35,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class MalformedError(ValueError):
-    """A payload is not what the format says. The message has nothing of the payload."""
+    """A payload does not follow the format. The message contains nothing of the payload."""
 
 
 class UnfitError(ValueError):
@@ -48,7 +48,7 @@ class Fitter:
     Args:
         fields: Types by name.
         zone: Time zone of timestamps whose text names none.
-        text_of: Returns the text that a value has in a column of text; raises `UnfitError` for one that has none.
+        text_of: Returns the text that a value has in a column of text; raises `UnfitError` for a value without a text.
     """
 
     def __init__(self, fields: Mapping[str, Kind], zone: tzinfo, text_of: Callable[[Any], str]) -> None:
@@ -188,7 +188,7 @@ def _single(value: Any) -> float:
 
 
 def nearest_single(digits: str) -> float:
-    """Return the nearest number of 32 bits; beyond the largest, infinity. By way of 64 bits, it would be rounded twice."""
+    """Return the nearest 32-bit number, or infinity beyond the largest. A conversion through 64 bits would round twice."""
     import pyarrow as pa
 
     nearest: float = pa.scalar(digits).cast(pa.float32()).as_py()
@@ -196,7 +196,7 @@ def nearest_single(digits: str) -> float:
 
 
 def decimal_of(value: Any, kind: Kind) -> Decimal:
-    """Return a number, or the number that text is, rounded to the digits of a type; raise `UnfitError` if it has too many before the point."""
+    """Return a number, or the number in a text, rounded to a type's digits; raise `UnfitError` if it has too many before the point."""
     if isinstance(value, Decimal):
         found = value
     elif isinstance(value, bool) or not isinstance(value, int | float | str):

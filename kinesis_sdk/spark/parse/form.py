@@ -1,4 +1,4 @@
-"""The format of the values of records, as the options of a reader say it."""
+"""The format of record values, as the options of a reader define it."""
 
 from __future__ import annotations
 

@@ -139,12 +139,12 @@ NOT_HERE = {name.lower(): accepted for name, accepted in _ELSEWHERE.items()}
 
 
 def take_value_format(values: dict[str, Any], connection: ConnectionSettings) -> ValueFormat | None:
-    """Take the format of values, and its options, out of the values of a reader's options.
+    """Take the format of values, and the options of this format, out of the options of a reader.
 
-    ``connection`` is the one to Kinesis; a registry has the same region and credentials.
+    ``connection`` is the connection to Kinesis; a registry has the same region and credentials.
 
     Raises:
-        ConfigError: If an option is there that the format does not have, or options do not fit together.
+        ConfigError: If an option is set that the format does not have, or options do not fit together.
     """
     name = values.pop("value_format", None)
     chosen = {field: (option, values.pop(field)) for option, (field, _) in OPTIONS.items() if field in values}

@@ -17,15 +17,15 @@ _MAX_LEVELS = 16
 def infer_columns(values: Iterable[bytes | str]) -> str:
     """Return columns that fit a sample of JSON values, for ``.schema(…)`` or the option ``columns``.
 
-    The types are the same as in Spark's own inference: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING``, structs and arrays. Values that
-    differ in
-    a field make it a ``STRING``, whole numbers beside others a ``DOUBLE``. Text is never taken for a date; name such a column ``TIMESTAMP`` yourself.
+    The types are the same as in Spark's own inference: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING``, structs and arrays. A field
+    whose values differ in type is a ``STRING``; whole numbers mixed with others make a ``DOUBLE``. Text is never taken for a date; name
+    such a column ``TIMESTAMP`` yourself.
 
         sample = spark.read.format("kinesis_sdk").options(streamName="flights", columns="data").load().limit(1_000)
         print(infer_columns(row.data for row in sample.collect()))
 
     Args:
-        values: Values of records. Malformed ones are left out.
+        values: Values of records. Malformed values are left out.
 
     Returns:
         Text such as ``delay BIGINT, origin STRING``, sorted by name.

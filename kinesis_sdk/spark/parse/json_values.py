@@ -3,10 +3,10 @@
 Both ways give the same values for every payload that both can read. `JsonParser.columns` declines payloads that pyarrow refuses or may
 read differently; `JsonParser.row` decides about these.
 
-pyarrow reads one text of many values, so that each value must be known to belong to one payload. Each payload begins with ``{`` and
+pyarrow reads many values from one text, so it must be certain which payload each value belongs to. Each payload begins with ``{`` and
 ends with ``}``, and a line break separates it from the next one. In a text that is JSON, ``}``, a line break and ``{`` stand between two
-outermost values only, because strings have no line breaks. So each payload has one value or more, and as many values as
-payloads are one each.
+outermost values only, because strings have no line breaks. So each payload has at least one value, and if there are as many values as
+payloads, each has exactly one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_DEPTH = 500
-"""Levels of a value. The standard library parses by recursion."""
+"""Maximum levels of a value, because the standard library parses by recursion."""
 
 MAX_VALUES = 1_000_000
-"""Values in a payload: as Python objects, they take about a hundred bytes each."""
+"""Maximum values in a payload: as Python objects, they take about a hundred bytes each."""
 
 MAX_VALUE_BYTES = 256 * 1024 * 1024
 """Maximum bytes of a payload's elements of arrays and maps as columns."""
@@ -115,7 +115,7 @@ class JsonParser:
         return found
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
+        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
         try:
             members = self.value(payload)
         except MalformedError as error:
@@ -228,7 +228,7 @@ def _has_odd_numbers(block: bytes) -> bool:
 
 
 def _wrapping(kinds: Iterable[Kind]) -> str | None:
-    """Return a pattern of numbers that pyarrow may read as a decimal wrongly: it wraps a large one to one that fits."""
+    """Return a pattern of numbers that pyarrow may misread as a decimal: it wraps a number that is too large to one that fits."""
     left, scale = list(kinds), -1
     while left:
         kind = left.pop()

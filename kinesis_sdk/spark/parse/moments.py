@@ -44,7 +44,7 @@ _CENTURIES = 146_097
 """Days of 400 years."""
 _MAX_MICROS = 2**63
 _MAX_TEXT = 200
-"""Characters: the longest names of time zones have some forty, and a fraction of a second has nine digits."""
+"""Maximum characters: the longest names of time zones have some forty, and a fraction of a second has nine digits."""
 
 
 def time_zone(name: str) -> tzinfo:
@@ -70,7 +70,7 @@ def _region(name: str) -> tzinfo:
 
 
 def days_of(text: str) -> int:
-    """Return the days since 1970 of a date; raise ValueError if it is none."""
+    """Return the days since 1970 of a date; raise ValueError if the text is not a date."""
     found = _DATE.fullmatch(text[:_MAX_TEXT].strip(_BLANKS))
     if found is None:
         raise ValueError("no date")
@@ -79,9 +79,9 @@ def days_of(text: str) -> int:
 
 
 def micros_of(text: str, zone: tzinfo | None) -> int:
-    """Return the microseconds since 1970 of a timestamp; raise ValueError if it is none.
+    """Return the microseconds since 1970 of a timestamp; raise ValueError if the text is not a timestamp.
 
-    ``zone`` holds for text without one. None is for timestamps without time zones, whose text must have none.
+    ``zone`` holds for text without a time zone. None is for timestamps without time zones, whose text must not have a zone.
     """
     found = _MOMENT.fullmatch(text[:_MAX_TEXT].strip(_BLANKS))
     if found is None:
@@ -177,7 +177,7 @@ def moments_column(text: pa.Array, zone: str | None) -> pa.Array | None:
     try:
         if found is not None:
             if zone != "UTC":
-                # `micros_of` knows no offsets before, and Arrow none after.
+                # Before ``early``, `micros_of` knows no offsets; after ``late``, Arrow knows none.
                 early, late = (pa.scalar(one, local) for one in (_YEAR_TWO, _LAST_RULES))
                 if pc.any(pc.or_(pc.less(found, early), pc.greater_equal(found, late))).as_py():
                     return None

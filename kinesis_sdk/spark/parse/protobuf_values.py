@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.parse.registry import Frames
 
 MAX_VALUES = 1_000_000
-"""Elements of arrays and maps of a message that are converted: as Python objects, they take about a hundred bytes each."""
+"""Maximum elements of arrays and maps of a message that are converted: as Python objects, they take about a hundred bytes each."""
 
 MAX_VALUE_BYTES = 256 * 1024 * 1024
 """Maximum bytes of a message's elements of arrays and maps as columns. An element may be a wide struct that takes two bytes in the message."""
 
 MAX_CHECKED_BYTES = 2 * MAX_VALUES
-"""Maximum bytes of a message that is checked for fields of another type. Fields that the descriptor lacks become Python objects for it, and
-one may take two bytes in the message."""
+"""Maximum bytes of a message that is checked for fields of another type. Fields that the descriptor lacks become Python objects for this
+check, and such a field may take two bytes in the message."""
 
 MAX_DESCRIPTOR_BYTES = 16 * 1024 * 1024
 _MAX_LEVELS = 32
@@ -123,7 +123,7 @@ class ProtobufParser:
         index: Whether payloads behind such a header begin with the index of the message type.
 
     Raises:
-        ConfigError: If the message has not these fields, or in other types.
+        ConfigError: If the message lacks one of these fields, or has it in another type.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class ProtobufParser:
         return
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
+        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
         try:
             if self._frames is not None:
                 self._frames.open(payload, "PROTOBUF")
@@ -173,7 +173,7 @@ class ProtobufParser:
             return None, f"no message of this type ({type(error).__name__})"
 
     def _mistyped(self, payload: bytes, message: Message) -> str | None:
-        """Return a field that has another type in the payload. Protobuf takes it for an unknown one, and the column would be null."""
+        """Return a field that has another type in the payload. Protobuf takes it for an unknown field, and the column would be null."""
         size = len(payload) if self._frames is None else message.ByteSize()
         if size > MAX_CHECKED_BYTES:
             return None
@@ -396,7 +396,7 @@ def _below(value: int, limit: int, path: str) -> int:
 
 
 def _is_set(value: float) -> bool:
-    """Return whether a number without presence is in an encoding. A zero with a sign is."""
+    """Return whether an encoding contains a number without presence: any number except a zero without a sign."""
     return value != 0 or math.copysign(1.0, value) < 0
 
 

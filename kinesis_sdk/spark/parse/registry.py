@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.parse.rows import Parser
 
 MAX_UNKNOWN = 1_000
-"""Schema versions that do not exist and that a task looks up. Each costs a call, and any program that may put records can name them."""
+"""Maximum number of missing schema versions that a task looks up. Each costs a call, and any program that may put records can name
+them."""
 
 _MAX_KNOWN = 1_000
 _MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
@@ -76,7 +77,7 @@ class Frames:
 
 
 def opened_length(payload: bytes) -> int:
-    """Return the bytes of a payload as it is parsed; of a damaged one, as it arrived.
+    """Return the bytes of a payload when it is parsed, without header and compression; for a damaged payload, as it arrived.
 
     A compressed payload may be a thousand times as long. It is opened again when it is parsed: all of a batch would not fit into memory.
     """
@@ -113,7 +114,7 @@ class FramedParser:
         return self._parser.columns(pa.array(opened, pa.binary()))
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
+        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
         try:
             return self._parser.row(self._frames.open(payload, self._data_format)[1])
         except MalformedError as error:

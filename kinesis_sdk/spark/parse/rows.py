@@ -1,7 +1,7 @@
-"""Batches of raw records to batches of typed rows.
+"""Conversion of batches of raw records to batches of typed rows.
 
 A batch is parsed as a whole. If a parser declines it, smaller and smaller parts of it are tried, and the remaining values are parsed one
-by one. So a bad value makes some rows beside it slower, and in a batch of bad values, each is parsed one by one only once.
+by one. So a bad value makes only some rows around it slower, and each value of a batch of bad values is parsed singly only once.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class Parser(Protocol):
-    """A format of values."""
+    """Parser of a format of values."""
 
     def columns(self, payloads: pa.Array) -> list[pa.Array] | None:
         """Return the columns of payloads; None if a payload may need `row`."""
         ...
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
+        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
         ...
 
 
@@ -40,7 +40,7 @@ class _Format(NamedTuple):
         parser: Returns a parser for a task.
         parts: Rows of the parts that are tried after a whole batch.
         is_text: Whether values are text.
-        element_bytes: Bytes of an element of an array in a value, at least.
+        element_bytes: Minimum bytes of an array element in a value.
     """
 
     check: Callable[[ValueFormat, Mapping[str, Kind]], object]
@@ -136,7 +136,7 @@ class TypedRows:
         return tuple(dict.fromkeys([*self.columns.raw, *located]))
 
     def begin(self) -> TypingTask:
-        """Return the maker of the rows of one task."""
+        """Return a `TypingTask` that makes the rows of one task."""
         return TypingTask(self.form, self.columns)
 
 
