@@ -1,4 +1,4 @@
-"""Fixtures for pytest: a fake AWS, a stream, and workers that a test drives by hand in virtual time.
+"""Fixtures for pytest: a fake AWS, a stream, and workers that a test drives step by step in virtual time.
 
     def test_billing(kinesis_stream, kinesis_worker):
         kinesis_stream.put("customer-7", b"...")
@@ -246,7 +246,7 @@ def kinesis_stream(kinesis_aws: FakeAws) -> TestStream:
 
 @pytest.fixture
 def kinesis_worker(kinesis_stream: TestStream) -> Iterator[Any]:
-    """Provide a function that makes a `SteppedWorker` of a handler, on ``kinesis_stream``; workers end with the test."""
+    """Provide a function that makes a `SteppedWorker` for a handler, on ``kinesis_stream``; workers end with the test."""
     made: list[SteppedWorker] = []
 
     def make(handler: Handler, config: ConsumerConfig | None = None, **more: Any) -> SteppedWorker:

@@ -117,7 +117,7 @@ def _from_attribute(value: Any) -> Any:
 
 
 def _from_wire(value: Any) -> Any:
-    """Return a copy of a response with datetimes for epoch seconds."""
+    """Return a copy of a response with datetimes instead of epoch seconds."""
     if isinstance(value, dict):
         return {
             name: datetime.fromtimestamp(member, tz=timezone.utc)

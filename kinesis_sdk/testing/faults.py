@@ -128,7 +128,7 @@ class Fault:
         """Return the error document of the kinds that have one."""
         default = _ERRORS.get(self.kind, ("InternalFailure", "Injected fault.", 500))
         if self.kind == "partial" and self.seconds:
-            # A throttled record is never stored; one that got an internal failure may be.
+            # A throttled record is never stored; a record that got an internal failure may be stored.
             default = ("InternalFailure", "Injected fault.", 500)
         code, message, status = default
         if self.kind in {"error", "late_store"}:
@@ -188,7 +188,7 @@ class Faults:
         """Switch a fault on.
 
         Returns:
-            A number to take it back by.
+            The fault's number, for `remove`.
         """
         with self._lock:
             number = self._next
@@ -197,7 +197,7 @@ class Faults:
             return number
 
     def remove(self, number: int) -> bool:
-        """Switch off the fault with this number; False when it is not on."""
+        """Switch off the fault with this number; return False if it is not on."""
         with self._lock:
             armed = dict(self._armed)
             found = armed.pop(number, None)

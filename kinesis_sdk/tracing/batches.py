@@ -1,4 +1,4 @@
-"""Spans of micro-batches of Spark, on the driver. Without an import of Spark."""
+"""Spans of micro-batches of Spark, on the driver. This module does not import Spark."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class ConsumerTracing(ConsumerInterceptor):
 
     | span | kind | what |
     |---|---|---|
-    | ``receive STREAM`` | CLIENT | a GetRecords call whose records are delivered, the root of a trace; made when the first of them is. Not with enhanced fan-out, nor in Lambda |
+    | ``receive STREAM`` | CLIENT | a GetRecords call whose records are delivered, the root of a trace; made when its first record is delivered. Not with enhanced fan-out, nor in Lambda |
     | ``process STREAM`` | CONSUMER | a call of the handler, plain or a coroutine, in which it is the current span |
     | ``settle STREAM`` | CLIENT | storing a checkpoint |
 
@@ -77,7 +77,7 @@ class ConsumerTracing(ConsumerInterceptor):
         return self._spans.around(self._spans.start(attributes, links), attributes, len(records))
 
     def _receive(self, stream: StreamId, shard_id: str, header: ResponseHeader, links: list[Link]) -> None:
-        """Make the span of the response that a batch belongs to, unless an earlier batch of it did."""
+        """Make the span of the response that a batch belongs to, unless an earlier batch of the response made it."""
         if self._received.get((stream, shard_id)) is header:
             return
         if len(self._received) >= _MAX_SHARDS:

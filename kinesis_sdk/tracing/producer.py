@@ -29,7 +29,7 @@ class ProducerTracing(ProducerInterceptor):
         tracing: Where spans and metrics go; None means the defaults of `Tracing`.
         create_spans: Whether each record gets a span. Without it, headers carry the context of the caller's span, and `send` links to that.
         partition_keys: Whether `create` spans show partition keys, as ``kinesis_sdk.partition_key``.
-        without_headers: Names of streams whose records get no headers: streams that place records themselves refuse headers, and readers
+        without_headers: Names of streams whose records get no headers: streams that place records themselves reject headers, and readers
             without a library for aggregates cannot read records with headers.
 
     Raises:

@@ -193,7 +193,7 @@ class Spans:
     def attributes(
         self, operation: str, stream: StreamId, more: Mapping[str, str | int]
     ) -> dict[str, str | int]:
-        """Return the attributes of an operation on a stream, with more of them."""
+        """Return the attributes of an operation on a stream, and ``more`` attributes."""
         common = {
             "messaging.system": "aws_kinesis",
             "messaging.operation.name": operation,
@@ -240,7 +240,7 @@ class Spans:
         """Return headers with a creation context: the context of a span, or the current context.
 
         Raises:
-            ValueError: If they are more than a record takes.
+            ValueError: If the headers are more than a record takes.
         """
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, None if created is None else trace.set_span_in_context(created))

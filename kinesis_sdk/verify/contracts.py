@@ -20,7 +20,7 @@ SINK_UNITS = {"write_unit": 1_000, "read_unit": 500}
 
 
 class _ConsistentScans:
-    """A DynamoDB client whose scans are consistent: the checks compare at once, while workers may see a change later."""
+    """A DynamoDB client with consistent scans, because the checks, unlike workers, read immediately after a write."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -44,7 +44,7 @@ def lease_store(notes: Notes) -> None:
 
 
 def sink(notes: Notes) -> None:
-    """Note whether the sink keeps each rule, on a table for its positions and one for effects."""
+    """Note whether the sink keeps each rule, on a table for its positions and a table for effects."""
     positions, effects = notes.name(), notes.table()
     made = DynamoDBSink(notes.dynamodb, positions, sleep=notes.wait)
     made.ensure_ready()

@@ -41,7 +41,7 @@ _STOP = 60.0
 
 
 class Account:
-    """An account of the records that were acknowledged, and of those delivered to each worker. Thread-safe."""
+    """An account of the records that were acknowledged, and of the records delivered to each worker. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -136,7 +136,7 @@ def reshard(notes: Notes) -> None:
 
 
 RESHARD_UNITS = {"shard_hour": 5, "put_unit": 9 * ROUND, "write_unit": 8_000, "read_unit": 16_000}
-"""Three rounds of records; for half an hour, heartbeats and checkpoints of each shard, and the scans of two workers."""
+"""Units for three rounds of records and, for half an hour, heartbeats and checkpoints of each shard, and the scans of two workers."""
 
 RESHARD = {
     "acknowledged": 3 * ROUND,
@@ -212,7 +212,7 @@ def _workers(
     names: tuple[str, ...],
     retrieval: RetrievalConfig | None = None,
 ) -> Iterator[list[Worker]]:
-    """Run workers of one application, whose lease table is one of this run's."""
+    """Run workers of one application, whose lease table belongs to this run."""
     application = notes.name()
     notes.scratch.remember("table", application)
     config = ConsumerConfig(

@@ -168,7 +168,7 @@ class Meter:
             shards = 1
         elif operation == "UpdateShardCount":
             target = int(request["TargetShardCount"])
-            # A doubling splits each shard once. Anything else makes shards that are merged again.
+            # A doubling splits each shard once. Any other change makes shards that are merged again.
             shards = target if target == 2 * known.open else target + known.open
         elif operation == "RegisterStreamConsumer":
             yield "fan_out_hour", known.open

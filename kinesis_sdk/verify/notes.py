@@ -26,7 +26,7 @@ class Notes:
     Args:
         scratch: Clients of this run, and the streams and tables that they create.
         clock: Clock of this machine.
-        poll: Seconds between two looks at something that takes time.
+        poll: Seconds between two checks of something that takes time.
         patience: Maximum seconds to wait for it.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 Status = Literal["same", "differs", "passed", "failed", "stopped"]
 """``same`` and ``differs``: a script, compared with the fake. ``passed`` and ``failed``: facts that must hold, or an error.
-``stopped``: the run ended before it."""
+``stopped``: the run ended before the step."""
 
 ABSENT = "(no such fact)"
 
@@ -51,7 +51,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Cost:
-    """Costs of a run, at most.
+    """Maximum costs of a run.
 
     Attributes:
         usd: US dollars by the table of prices, times the factor of the region.
@@ -94,7 +94,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every step ended, all facts that must hold did, and nothing was left. Differences from the fake do not count."""
+        """Whether every step ended, every required fact held, and nothing was left. Differences from the fake do not count."""
         bad = any(step.status in ("failed", "stopped") for step in self.steps)
         return self.complete and not bad and not self.left
 

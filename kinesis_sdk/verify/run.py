@@ -30,7 +30,7 @@ SERVICES = ("kinesis", "dynamodb", "dynamodbstreams")
 _NO_LIMIT = 1e9
 _TIMEOUT = 300.0
 _READ_TIMEOUT = 60.0
-"""Seconds. A response that is given up would make the facts of this run differ from all other runs."""
+"""Seconds. A response that is given up would make the facts of this run differ from the facts of all other runs."""
 
 Tell = Callable[[str], None]
 """Called with a sentence about the progress."""
@@ -53,7 +53,7 @@ class Rehearsal:
 
 @cache
 def rehearse(step: Step) -> Rehearsal:
-    """Return the facts that a script finds on the fake, and the units that it uses there. All other steps state both."""
+    """Return the facts that a script finds on the fake, and the units that it uses there. Other steps state facts and units."""
     if step.expected is not None:
         return Rehearsal(step.expected, step.units or {}, {})
     clock = VirtualClock()
@@ -178,7 +178,7 @@ class Verification:
     def run(self, tell: Tell = lambda _: None) -> Report:
         """Run the steps, remove the streams and tables that they created, and return the results.
 
-        Everything that was made is removed however the steps end, by an exception and Ctrl-C too. An exception during the
+        Everything that was made is removed however the steps end, even by an exception or Ctrl-C. An exception during the
         removal, such as a second Ctrl-C, leaves the rest; `Remover` finds it later.
 
         Args:
@@ -263,7 +263,7 @@ class Verification:
         }
 
     def _result(self, step: Step, scratch: Scratch) -> StepResult:
-        """Run a step; delete the streams and tables that it created. Any error is its result, but for Ctrl-C."""
+        """Run a step; delete the streams and tables that it created. Any error except Ctrl-C becomes the result."""
         notes = Notes(scratch, clock=self._clock, poll=1.0 if self._service == "aws" else 0.1)
         began = self._clock.monotonic()
         status: Status

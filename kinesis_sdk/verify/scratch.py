@@ -1,4 +1,4 @@
-"""Streams and tables of a run: made with a prefix and a tag, used by this run only, and found again by both."""
+"""Streams and tables of a run: made with a prefix and a tag, used by this run only, and found again by prefix and tag."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES = ("StreamName", "StreamARN", "ConsumerARN", "TableName", "ResourceArn", 
 _READS = ("Describe", "List", "Get")
 _CREATES = frozenset({"CreateStream", "CreateTable"})
 _INVALID = re.compile(r"[^\w.:/-]", re.ASCII)
-"""A character that no name has: a request that names such a thing can only fail."""
+"""A character that no name has: a request with such a name can only fail."""
 _ATTEMPTS = 8
 _IN_USE = frozenset({"ResourceInUseException", "LimitExceededException"})
 _GONE = "ResourceNotFoundException"
@@ -112,7 +112,7 @@ class Scratch:
             return sum(self._made.values())
 
     def discard(self) -> None:
-        """Delete the streams and tables that exist so far, without waiting. The end of the run deletes those that cannot be deleted yet."""
+        """Delete the streams and tables that exist so far, without waiting. The removal at the end of the run deletes the rest."""
         for kind, name in self.made:
             try:
                 is_gone = _delete(self.direct, kind, name)
@@ -149,7 +149,7 @@ def _stream_of(request: Mapping[str, Any]) -> str | None:
 
 
 class ScratchClient:
-    """A client whose calls are checked, tagged and counted, and repeated if they were throttled. All else is the client's own."""
+    """A client whose calls are checked, tagged and counted, and repeated if they were throttled. All other attributes are the client's."""
 
     def __init__(self, scratch: Scratch, service: str, client: Any) -> None:
         self._scratch = scratch
@@ -208,7 +208,7 @@ def _made_by(request: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _may_be_repeated(error: ClientError) -> bool:
-    """Return whether a call was throttled. LimitExceededException is also the answer to a request beyond a limit."""
+    """Return whether a call was throttled. LimitExceededException is also the response to a request beyond a limit."""
     details = error.response["Error"]
     if details["Code"] == "LimitExceededException":
         return "rate exceeded" in str(details.get("Message", "")).lower()
@@ -216,7 +216,7 @@ def _may_be_repeated(error: ClientError) -> bool:
 
 
 def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
-    """Ask for a deletion; return whether the service accepted it or knows no such thing."""
+    """Request a deletion; return whether the service accepted it, or does not know the stream or table."""
     try:
         if kind == "stream":
             clients["kinesis"].delete_stream(StreamName=name, EnforceConsumerDeletion=True)
@@ -226,7 +226,7 @@ def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
         code = str(error.response["Error"]["Code"])
         if code == _GONE:
             return True
-        # A name that could not be created cannot be deleted either. The deletion of what is in use is requested again.
+        # A name that could not be created cannot be deleted either. The deletion of a stream or table that is in use is requested again.
         if code in _IN_USE or is_throttle(code) or _INVALID.search(name):
             return False
         raise
@@ -234,7 +234,7 @@ def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
 
 
 def _delete_table(client: Any, name: str) -> bool:
-    """Ask for the deletion of a table. A run that ended while its table was protected left it so: end that instead, and return False."""
+    """Ask for the deletion of a table. If an ended run has left the table protected, remove the protection instead, and return False."""
     try:
         client.delete_table(TableName=name)
     except ClientError as error:

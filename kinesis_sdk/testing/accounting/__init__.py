@@ -7,7 +7,7 @@ A run has producer and worker processes. Each process logs what it does, and the
 - `verify` compares the producer's results with these deliveries. It finds lost records, demands a reason for every duplicate,
   and checks the order of each partition key. It is pure.
 - `stored_copies` reads a whole stream and tells at which position readers deliver each record, even if idempotent producers
-  stored some more than once.
+  stored some records more than once.
 - `percentiles` summarizes measured times.
 
 `kinesis-sdk demo` uses it, and so do the end-to-end tests, which add checks of leases and checkpoints.

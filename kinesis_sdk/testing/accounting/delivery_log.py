@@ -121,7 +121,7 @@ class DeliveryReader:
         leases: Number of leases that the worker holds, as last logged.
         lost_leases: Acquisitions that ended because the lease was lost.
         longest_stall: Longest time, in seconds, for which the process could not run.
-        error: Why the worker ended, if it logged a reason.
+        error: Reason why the worker ended, if it logged one.
     """
 
     def __init__(self, path: Path, worker: str) -> None:

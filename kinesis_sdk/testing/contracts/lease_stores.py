@@ -267,7 +267,7 @@ def progress_is_stored_with_renewals(store: LeaseStore) -> None:
 
 
 def checkpoint_clears_what_is_over(store: LeaseStore) -> None:
-    """A checkpoint stores both parts of the position and removes the pending one, the pin and the switches."""
+    """A checkpoint stores both parts of the position and removes the pending position, the pin and the switches."""
     mine = _taken(
         store,
         pending_checkpoint=_position("5", 1),
@@ -318,7 +318,7 @@ def prepared_checkpoint(store: LeaseStore) -> None:
 
 
 def checkpoint_with_state(store: LeaseStore) -> None:
-    """A checkpoint with a state stores both in one write, with itself as the pending position; the next one removes the state."""
+    """A checkpoint with a state stores both in one write, itself as the pending position; the next checkpoint removes the state."""
     mine = _taken(store, initial_timestamp_millis=5)
     position = _position("7", 2)
     row = _row(store.checkpoint(mine, position, b"state"))
@@ -622,7 +622,7 @@ def unowned_lease_is_deleted_as_seen(store: LeaseStore) -> None:
 
 
 def finished_lease_is_deleted_only_while_it_is_finished(store: LeaseStore) -> None:
-    """Clean-up deletes a finished lease that its worker still renews, but not one that was rewound in the meantime."""
+    """Clean-up deletes a finished lease that its worker still renews, but not a lease that was rewound in the meantime."""
     mine = _row(store.checkpoint(_taken(store), _position(SHARD_END)))
     renewed = _row(store.renew(mine))
     rewound = _row(store.checkpoint(renewed, _position("7")), "a store does not judge positions")
@@ -660,7 +660,7 @@ def _race(racers: int, run: Callable[[int], object]) -> list[object]:
 
 
 def one_racer_takes(store: LeaseStore) -> None:
-    """If many workers take the same row at once, exactly one succeeds."""
+    """If many workers take the same row at the same time, exactly one succeeds."""
     store.create_if_absent(new_lease())
     for number in range(RACE_ROUNDS):
         seen = _row(store.get(KEY))
@@ -680,7 +680,7 @@ def one_racer_takes(store: LeaseStore) -> None:
 
 
 def one_racer_creates(store: LeaseStore) -> None:
-    """If many workers create the same row at once, exactly one succeeds."""
+    """If many workers create the same row at the same time, exactly one succeeds."""
     outcomes = _race(RACERS, lambda racer: store.create_if_absent(new_lease(owner_switches=racer)))
     _equal(sorted(map(str, outcomes)), ["False"] * (RACERS - 1) + ["True"], "create_if_absent is atomic")
     _equal(_row(store.get(KEY)).owner_switches, outcomes.index(True), "the row is the winner's")

@@ -248,7 +248,7 @@ def a_later_claim_fences_transactions(test: SinkUnderTest) -> None:
 
 
 def one_of_many_claims_wins(test: SinkUnderTest) -> None:
-    """If workers claim the same row at once, one succeeds."""
+    """If workers claim the same row at the same time, one succeeds."""
     test.sink.ensure_ready()
     seen: SinkRow | None = None
     for round_ in range(RACE_ROUNDS):
@@ -260,7 +260,7 @@ def one_of_many_claims_wins(test: SinkUnderTest) -> None:
 
 
 def one_of_many_commits_wins(test: SinkUnderTest) -> None:
-    """If workers commit from the same row at once, one stores its effects."""
+    """If workers commit from the same row at the same time, one stores its effects."""
     row = _claimed(test)
     outcomes: dict[int, bool] = {}
 
@@ -279,7 +279,7 @@ def one_of_many_commits_wins(test: SinkUnderTest) -> None:
 
 
 def shards_do_not_disturb_each_other(test: SinkUnderTest) -> None:
-    """Transactions of different shards all succeed, whether at once or one after the other."""
+    """Transactions of different shards all succeed, whether at the same time or one after the other."""
     rounds = 5
     keys = [KEY._replace(lease_key=f"shardId-00000000000{shard}") for shard in range(4)]
     for key in keys:

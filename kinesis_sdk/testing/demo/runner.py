@@ -143,7 +143,7 @@ class _Demo:
         self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
 
     def serve_console(self, console: Console) -> None:
-        """Serve a read-only console while the demo lasts: the accounting could not explain a rewind."""
+        """Serve a console while the demo lasts; read-only, because the accounting could not explain a rewind."""
         connection = Connection(
             region=self.session.region_name,
             endpoint_url=self.endpoint_url,
@@ -239,7 +239,7 @@ class _Demo:
         return sorted(wanted, key=lambda one: one[0])
 
     def wait_for_workers(self, producer: Producer) -> None:
-        """Wait until every acknowledged record is processed, or until nothing was for `_STALL_TIMEOUT` seconds."""
+        """Wait until every acknowledged record is processed, or until none was processed for `_STALL_TIMEOUT` seconds."""
         acknowledged = producer.stats().user_records_stored
         progressed_at = time.monotonic()
         while len(self.seen) < acknowledged and time.monotonic() - progressed_at < _STALL_TIMEOUT:

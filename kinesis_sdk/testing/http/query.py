@@ -1,4 +1,4 @@
-"""The AWS query protocol: form parameters in, XML out. STS uses it, and older clients of CloudWatch."""
+"""The AWS query protocol: form parameters in, XML out. STS and older clients of CloudWatch use it."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 Each connection has a thread and a blocking socket. An ASGI server would run the account's blocking calls on a pool and cost three
 to seven times the CPU a request (45 µs here, 185 µs with uvicorn and httptools, which has no HTTP/2, 335 µs with hypercorn). Above
-all, it could not cut a connection before a response or in the middle of a body, and so not lose a response.
-HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB, Glue and CloudWatch, the query protocol for
-CloudWatch and STS; for Kinesis also CBOR, which the SDK for Java uses, except for the events of SubscribeToShard.
-Requests are not verified beyond access key and session token.
+all, an ASGI server could not lose a response: it cannot cut a connection before a response or in the middle of a body. The server
+speaks HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS. Kinesis, DynamoDB, Glue and CloudWatch take JSON by
+``X-Amz-Target``; CloudWatch and STS take the query protocol. Kinesis also takes CBOR, which the SDK for Java uses, except for the
+events of SubscribeToShard. Requests are not verified beyond access key and session token.
 
 | admin request | response |
 | --- | --- |

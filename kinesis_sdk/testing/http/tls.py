@@ -29,7 +29,7 @@ class Certificate:
     """The certificate of a server, and the authority that clients must trust.
 
     Args:
-        names: Host names and IP addresses by which clients reach the server, besides the loopback's.
+        names: Host names and IP addresses by which clients reach the server, in addition to the names of the loopback.
         ca_file: Where to write the authority's certificate (PEM); None chooses a temporary file, which `close` removes.
         protocols: Protocols to offer to clients (ALPN), the preferred one first.
 

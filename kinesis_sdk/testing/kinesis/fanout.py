@@ -138,7 +138,7 @@ class FanOut:
         self._records = records
 
     def subscribe(self, request: dict[str, Any], stream: Stream, consumer: Consumer) -> Subscription:
-        """Open a subscription, which ends the consumer's previous one to the same shard.
+        """Open a subscription, which ends the consumer's previous subscription to the same shard.
 
         Rejected with ResourceInUseException if the consumer is not ACTIVE yet, or subscribed to the shard less than five
         seconds ago.

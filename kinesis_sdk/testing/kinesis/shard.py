@@ -173,7 +173,7 @@ class Shard:
 
     @property
     def last_second(self) -> int:
-        """The latest creation second in its sequence numbers; a child needs a later one."""
+        """The latest creation second in its sequence numbers; a child needs a later second."""
         return self.numbers.created_second
 
     def read(self, position: int, limit: int, max_bytes: int, horizon: int) -> Page:

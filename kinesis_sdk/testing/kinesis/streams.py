@@ -173,7 +173,7 @@ class Stream:
             index=self._next_index,
             start=start,
             end=end,
-            # Sequence numbers begin with this second, and a child's must exceed its parents'.
+            # Sequence numbers begin with this second, and the numbers of a child must exceed the numbers of its parents.
             created_second=max(int(now), *(parent.last_second + 1 for parent in parents), 0),
             now=now,
             monotonic=self.clock.monotonic(),
@@ -244,7 +244,7 @@ class Stream:
     def merge(self, shard_id: str, adjacent_id: str, account: str) -> None:
         """Merge two open shards whose ranges touch."""
         self._require_settled()
-        # Check first that both exist, so that a closed shard does not hide that the other one is unknown.
+        # Check first that both exist, so that a closed shard does not hide that the other shard is unknown.
         for name in (shard_id, adjacent_id):
             self.shard(name, account)
         first = self._open_shard(shard_id, account)
@@ -261,7 +261,7 @@ class Stream:
     def scale(self, target: int) -> None:
         """Change to `target` equal shards by splits, then merges, as UpdateShardCount does.
 
-        A boundary that only the new layout has becomes a split, one that only the old layout has becomes a merge.
+        A boundary that only the new layout has becomes a split; a boundary that only the old layout has becomes a merge.
         Intermediate shards are closed at once and stay in the lineage.
         """
         self._require_settled()

@@ -188,7 +188,8 @@ def scenario_writing(notes: Notes) -> None:
     put("hash key 2^128", ExplicitHashKey=str(LAST + 1))
     put("hash key 01", ExplicitHashKey="01")
     put("hash key abc", ExplicitHashKey="abc")
-    # Large records cost LocalStack seconds each. The limit of 10 MiB per request, which it lacks, is not tested for this reason.
+    # Large records cost LocalStack seconds each. The limit of 10 MiB per request, which LocalStack lacks, is not tested for this
+    # reason.
     mib = 1 << 20
     notes.call(
         "PutRecord: 1 MiB with its key",
