@@ -222,7 +222,7 @@ else:
                 "ConfigError",
                 "ProtocolError",
                 "InvalidEventError",
-                # errors of serialisation
+                # errors of serialization
                 "SerializationError",
                 "DeadLetterError",
                 "DeserializationError",

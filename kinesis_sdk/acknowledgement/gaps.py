@@ -34,9 +34,9 @@ class GapMap:
     def __init__(self, most: int) -> None:
         self._most = most
         # Unacknowledged records in the order of the shard, each with the position that was received just before it: None for the first
-        # one under this lease.
+        # record under this lease.
         self._open: dict[ExtendedSequenceNumber, ExtendedSequenceNumber | None] = {}
-        # Unacknowledged records on which the function failed; it holds all other ones.
+        # Unacknowledged records on which the function failed; it holds all other unacknowledged records.
         self._failed: set[ExtendedSequenceNumber] = set()
         self._last: ExtendedSequenceNumber | None = None
         # From an earlier owner: up to `_end`, only the records of `_left` are not acknowledged.
@@ -72,7 +72,7 @@ class GapMap:
         return next(iter(self._open.values()))
 
     def receive(self, position: ExtendedSequenceNumber) -> bool:
-        """Note a record, and return whether to pass it to the function: not if it is acknowledged, or if the function still holds it."""
+        """Note a record, and return whether to pass it to the function: False if it is acknowledged, or the function still holds it."""
         if self._last is not None and position <= self._last:
             is_wanted = position in self._failed
             self._failed.discard(position)
@@ -91,7 +91,7 @@ class GapMap:
             self._failed.add(position)
 
     def pass_over(self, position: ExtendedSequenceNumber, *, itself: bool) -> None:
-        """Note that the worker has finished all records before a position, and perhaps the one at it.
+        """Note that the worker has finished all records before a position, and perhaps the record at the position.
 
         Records on which the function failed, or that it never got, were set aside: they are not delivered again.
         """
@@ -107,7 +107,7 @@ class GapMap:
             self.changed = True
 
     def acknowledge(self, position: ExtendedSequenceNumber) -> None:
-        """Note that a record is done. A second time has no effect."""
+        """Note that a record is done. A second call has no effect."""
         if position in self._open:
             del self._open[position]
             self._failed.discard(position)
@@ -136,7 +136,7 @@ class GapMap:
             delivered again.
 
         Raises:
-            ValueError: If it is not such a state.
+            ValueError: If ``state`` is not such a state.
         """
         item = _opened(state)
         if item["base"] != str(base):

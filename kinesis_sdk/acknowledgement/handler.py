@@ -23,7 +23,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class ReceivedRecord:
-    """A record that a function gets, to acknowledge it when it is done.
+    """A record that the function gets, and acknowledges when its work is done.
 
     Attributes:
         record: The record.
@@ -42,7 +42,7 @@ class ReceivedRecord:
         self._acknowledge = acknowledge
 
     def ack(self) -> None:
-        """Acknowledge the record: once this is stored, the record is not delivered again.
+        """Acknowledge the record: once the acknowledgement is stored, the record is not delivered again.
 
         May be called from any thread, in any order, at any time. A second call has no effect, nor has a call after the lease
         was lost. It makes no call to AWS.
@@ -63,7 +63,7 @@ class Acknowledging:
     Worker("orders", application_name="billing", handler=Acknowledging(handle)).run()
     ```
 
-    The checkpoint never passes an unacknowledged record. The acknowledgements of later records are stored with it, in one write.
+    The checkpoint never passes an unacknowledged record. Acknowledgements of later records are stored with the checkpoint, in one write.
     After a restart, only unacknowledged records are delivered again; after a crash, records acknowledged in the last
     ``store_interval`` too. If the function raises, its error goes to ``on_handler_error``, and the record is delivered again.
 
@@ -77,10 +77,10 @@ class Acknowledging:
             lease is given up.
         clock: Monotonic clock; replaced in tests.
 
-    It cannot be combined with a sink: the worker stops with `SinkError`. ``concurrency`` has no effect.
+    The handler cannot be combined with a sink: the worker stops with `SinkError`. ``concurrency`` has no effect.
 
     Raises:
-        ConfigError: If ``function`` is not one, or a number is out of range.
+        ConfigError: If ``function`` is not a function, or a number is out of range.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class _Acknowledgements:
     def restore(self, shard: ShardContext) -> None:
         """Continue with the acknowledgements of the earlier owner."""
         if self._begun:
-            return  # the shard was restarted under the same lease: what the function holds is known
+            return  # the shard was restarted under the same lease: the records that the function holds are known
         self._begun = True
         state = shard.pending_checkpoint_state
         if state is None:
@@ -152,7 +152,7 @@ class _Acknowledgements:
             # The sink commits the position of the whole batch, and the next owner would begin after records without an acknowledgement.
             raise SinkError("Acknowledging cannot be combined with a sink: use one of the two")
         if self._limited is not batch.checkpointer:
-            # With ``auto_checkpoint=True``, the worker would checkpoint what this call got.
+            # With ``auto_checkpoint=True``, the worker would checkpoint all records that this call got.
             batch.checkpointer.limit_to(self._watermark)
             self._limited = batch.checkpointer
         if batch.records:
@@ -225,8 +225,8 @@ class _Acknowledgements:
             self._gaps.changed = False
             base, watermark = checkpointer.last_checkpoint, self._gaps.watermark
             if watermark is not None:
-                # After a failed call, the next one may get fewer records, and the checkpoint must not pass those. The records between
-                # the two are in the state.
+                # After a failed call, the next call may get fewer records, and the checkpoint must not pass the last of them. The state has
+                # the records between this checkpoint and the watermark.
                 base = max(base, min(watermark, largest))
             is_told = self._gaps.is_complete and (watermark is None or watermark == base)
             state = None if is_told else self._gaps.to_state(base)

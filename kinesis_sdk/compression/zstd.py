@@ -11,7 +11,8 @@ from kinesis_sdk.common.codec import MAX_INNER_SIZE, MAX_RATIO
 from kinesis_sdk.common.extras import install_hint
 
 LEVEL = 1
-"""Level 3 makes JSON and logs up to 5 % smaller. It takes 1.1 to 1.6 times as long, and twice as long while its larger tables are not cached."""
+"""Level 3 would make JSON and logs up to 5 % smaller. It takes 1.1 to 1.6 times as long, and twice as long while its larger tables are
+not cached."""
 
 _SKIPPED = b"\x50\x2a\x4d\x18"
 """First bytes, before the length, of a frame that decoders skip."""
@@ -24,7 +25,7 @@ class Library(NamedTuple):
         compress: Returns one frame that declares the size of its content.
         content_size: Returns the size that a frame declares; None or a negative number if it declares none.
         decompress: Returns the content of the first frame. Its size must have been checked.
-        error: Raised by the last two for a damaged frame.
+        error: Raised by ``content_size`` and ``decompress`` for a damaged frame.
     """
 
     compress: Callable[[bytes], bytes]
@@ -80,8 +81,8 @@ class ZstdCodec:
     name = "zstd"
 
     def __init__(self) -> None:
-        # One for each call at a time, not for each thread: the first use of one costs as much as compressing 50 KB, and a producer has
-        # many threads. The last one used comes first, because its tables are in the CPU's cache.
+        # One library for each concurrent call, not for each thread: the first use of a library costs as much as compressing 50 KB, and
+        # a producer has many threads. The library that was used last comes first, because its tables are in the CPU's cache.
         self._idle = [library()]
 
     @contextmanager
@@ -96,7 +97,7 @@ class ZstdCodec:
             self._idle.append(found)
 
     def seal(self, body: bytes) -> bytes:
-        """Return the body as one frame. If that is below the minimum size, pad it with bytes that decoders skip."""
+        """Return the body as one frame. Pad a frame below the minimum size with bytes that decoders skip."""
         with self._library() as found:
             sealed = found.compress(body)
         missing = -(-len(body) // MAX_RATIO) - len(sealed)

@@ -31,7 +31,7 @@ class FileDeadLetters:
     """Dead letters in a file, for the workers of one machine.
 
     Each line is a letter or a mark. Several processes may append to it, and replay from it at the same time. The file grows with
-    each mark: remove it when it has no letters left. Its permissions are checked as `FileSpool` checks its own.
+    each mark: remove it when it has no letters left. Its permissions are checked like those of a `FileSpool`.
 
     Args:
         path: Path of the file; its directory must exist. The file is made with the first letter.

@@ -33,7 +33,7 @@ class DeadLetters:
         clock: Wall clock; replaced in tests.
 
     Raises:
-        ConfigError: If the location is not one, or the name is too long.
+        ConfigError: If ``place`` is not a location, or the name is too long.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class DeadLetters:
         self._store: DeadLetterStore | None = None
 
     def __call__(self, poison: PoisonRecord) -> Awaitable[None] | None:
-        """Keep a record: with a sink in the same SQL database, in its transaction.
+        """Keep a record; if a sink uses the same SQL database, in the transaction of the sink.
 
         Raises:
             DeadLetterError: If it cannot be stored.
@@ -73,7 +73,7 @@ class DeadLetters:
             error: The error of its handler.
 
         Raises:
-            ConsumerError: If the record does not know its stream and shard.
+            ConsumerError: If the stream and shard of the record are not known.
             DeadLetterError: If it cannot be stored.
         """
         origin = Origin.parse(record.id)

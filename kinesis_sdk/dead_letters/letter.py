@@ -190,7 +190,7 @@ class DeadLetter:
         """Return the letter of a line.
 
         Raises:
-            ValueError: If the line is not a dead letter, or a value is out of range. The text has no value.
+            ValueError: If the line is not a dead letter, or a value is out of range. The message shows no value.
         """
         if len(line) > MAX_LINE:
             raise ValueError(f"more than {MAX_LINE:,} bytes")
@@ -271,7 +271,7 @@ def _text(item: Mapping[str, Any], field: str, most: int) -> str:
 
 
 def _encodable(item: Mapping[str, Any], field: str, most: int) -> str:
-    """Return a text that may become a header. Not for keys: Kinesis may return any, and its letter must be kept."""
+    """Return a text that may become a header. Not for keys: Kinesis may return any key, and the letter must be kept."""
     value = _text(item, field, most)
     try:
         value.encode()

@@ -23,7 +23,7 @@ _QUEUE = re.compile(r"https?://[A-Za-z0-9.:_-]{1,255}/[0-9]{12}/[A-Za-z0-9_-]{1,
 
 
 def check_location(field: str, location: object) -> None:
-    """Raise `ConfigError` unless a text is a location. The message has no password."""
+    """Raise `ConfigError` unless a text is a location. The message contains no password."""
     if not isinstance(location, str):
         raise ConfigError(field, location, EXAMPLES)
     kind, _, rest = location.partition(":")

@@ -80,7 +80,8 @@ class StreamTarget:
         connection: Region, profile and endpoint.
         stream: Name or ARN of a stream for all records; None for the stream of each letter.
         allowed: Names or ARNs of streams into which records may be put back.
-        applications: Applications whose streams are allowed, too. Their leases are read for the first letter of another stream.
+        applications: Applications whose streams are allowed, too. Their leases are read at the first letter of a stream that is not in
+            ``allowed``.
 
     Raises:
         ConfigError: If a stream is neither a name nor an ARN.
@@ -157,7 +158,7 @@ class StreamTarget:
                 "a Kinesis stream: the record is a change of a DynamoDB table, so name one with --to",
             )
         if not self.accepts(letter):
-            # The accepted plan showed another letter, which a forged one with the same id has replaced since.
+            # A forged letter with the same id has replaced the letter that the accepted plan showed.
             raise ConfigError("allow_stream", origin.stream, "a confirmed stream")
         return self._producer.put(
             self._stream or StreamId.parse(origin.stream),
@@ -165,7 +166,7 @@ class StreamTarget:
             letter.payload,
             explicit_hash_key=letter.explicit_hash_key,
             headers=letter.copy_headers(),
-            # The attempt is part of it, so that a record that has failed again can be replayed again.
+            # The attempt is part of the name, so that a record that has failed again can be replayed again.
             dedup_id=f"dead-letter/{letter.id}/{letter.history.attempt}",
         )
 
@@ -335,7 +336,7 @@ def replay(
                 else:
                     failed.append((letter, error))
         finally:
-            # Ctrl-C in the middle of a chunk: what is stored already must not be delivered again.
+            # Ctrl-C in the middle of a chunk: records that are stored already must not be delivered again.
             _settle(store, target, done, failed, now_millis)
             progress.replayed += len(done)
             progress.failed += len(failed)

@@ -28,7 +28,7 @@ TABLE = "kinesis_sdk_dead_letters"
 
 _VERSION = 1
 _PAGE = 500
-"""Letters of one statement."""
+"""Maximum letters of one statement."""
 _TIMEOUT = 10.0
 
 
@@ -45,7 +45,7 @@ class SqlDeadLetters:
         unreadable: Rows of the last pass that are not dead letters.
 
     Raises:
-        ConfigError: If ``database`` is neither, or not SQLite or PostgreSQL.
+        ConfigError: If ``database`` is neither a URL nor an engine, or not of SQLite or PostgreSQL.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
 
@@ -96,9 +96,9 @@ class SqlDeadLetters:
         raise DeadLetterError(f"{self.location}: dead letter {letter.id} was removed while it was stored")
 
     def keep_with(self, letter: DeadLetter, transaction: object) -> Awaitable[None] | None:
-        """Keep a letter in the transaction of a sink if the sink uses this database; otherwise keep it as `keep` does.
+        """Keep a letter in the transaction of a sink if the sink uses this database, else as `keep` does.
 
-        Then the letter and the position that passes the record are stored together.
+        In the sink's transaction, the letter and the position that passes the record are stored together.
         """
         if not is_shared(transaction, self._engine):
             self.keep(letter)

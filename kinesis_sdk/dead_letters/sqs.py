@@ -19,18 +19,18 @@ MAX_RECEIVED = 10_000
 _VISIBILITY = 600
 """Seconds for which a message is hidden from other readers: longer than a replay of the letters that are read with it."""
 _WAIT = 2
-"""Seconds for which SQS waits for messages. With a wait, it asks all its servers."""
+"""Seconds for which SQS waits for messages. With a wait, SQS asks all its servers."""
 _EMPTY = 2
-"""Consecutive empty answers after which a pass ends."""
+"""Consecutive empty responses after which a pass ends."""
 _BATCH = 10
 
 
 class SqsDeadLetters:
     """Dead letters in an SQS queue.
 
-    A queue cannot be read without hiding its messages from other readers: for ten minutes, or until `close`. It stores no marks. So two
-    commands at once see different letters, and after a replay was killed, the next one repeats the letters that were in
-    progress. A replayed letter is deleted. Letters are lost when the queue's retention ends (at most 14 days), or its own redrive
+    A queue cannot be read without hiding its messages from other readers: for ten minutes, or until `close`. A queue stores no marks.
+    So two simultaneous commands see different letters, and after a replay was killed, the next replay repeats the letters that were
+    in progress. A replayed letter is deleted. Letters are lost when the queue's retention ends (at most 14 days), or its own redrive
     policy moves them.
 
     Args:
@@ -54,7 +54,7 @@ class SqsDeadLetters:
         self.unreadable: int = 0
 
     def keep(self, letter: DeadLetter) -> None:
-        """See `DeadLetterStore.keep`. A record whose message would be larger than 1 MiB cannot be stored (three quarters of it as payload)."""
+        """See `DeadLetterStore.keep`. A payload above about 768 KiB cannot be stored, because a message has at most 1 MiB."""
         body = letter.to_line().decode("ascii").rstrip("\n")
         if len(body) > MAX_MESSAGE:
             raise DeadLetterError(
@@ -70,7 +70,7 @@ class SqsDeadLetters:
         self._call("SendMessage", **request)
 
     def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:
-        """See `DeadLetterStore.letters`. At most 10,000 messages are received; a pass after `close` may see others."""
+        """See `DeadLetterStore.letters`. At most 10,000 messages are received; a pass after `close` may see other letters."""
         self.close()  # the plan and its execution are two passes
         self.unreadable = 0
         received = empty = 0

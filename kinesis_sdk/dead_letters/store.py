@@ -22,7 +22,7 @@ class DeadLetterStore(Protocol):
 
     Attributes:
         location: The place as text, without passwords.
-        unreadable: Entries that `letters` met and that are not dead letters, in the last pass.
+        unreadable: Entries of the last pass of `letters` that are not dead letters.
     """
 
     location: str
@@ -63,7 +63,7 @@ class DeadLetterStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Choice of the letters that fulfil every condition.
+    """Choice of the letters that fulfill every condition.
 
     Attributes:
         ids: Identities; empty for all.
@@ -161,7 +161,7 @@ class Grouped:
 
     @classmethod
     def of(cls, letters: Iterable[DeadLetter]) -> Grouped:
-        """Count letters; their number may exceed memory."""
+        """Count letters, which need not fit into memory."""
         found = cls()
         groups: dict[tuple[str, str, str, str], Group] = {}
         for letter in letters:

@@ -103,7 +103,7 @@ class RecordProcessorBase:
         raise NotImplementedError
 
     def shutdown(self, checkpointer: messages.CheckpointerLike, reason: str) -> None:
-        """Finish: with the reason ``TERMINATE``, ``checkpointer.checkpoint()`` must be called; ``ZOMBIE`` is a lost lease."""
+        """Finish: with the reason ``TERMINATE``, ``checkpointer.checkpoint()`` must be called; ``ZOMBIE`` means a lost lease."""
         raise NotImplementedError
 
     def shutdown_requested(self, checkpointer: messages.CheckpointerLike) -> None:

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
 
 MAX_MESSAGE = 1 << 20
-"""Maximum characters of a message; SQS and SNS pass at most 256 KiB on, since August 2025 1 MiB."""
+"""Maximum characters of a message; SQS and SNS pass on at most 256 KiB, and 1 MiB since August 2025."""
 _MAX_RECORDS = 10_000
 """Maximum records of a batch (Lambda API)."""
 _MAX_BYTES = 6 * 1024 * 1024
 """Maximum bytes of the records of a batch: Lambda passes no larger event to a function."""
 _MAX_CALLS = 1_000
-"""GetRecords calls without the end of the batch, after which reading ends."""
+"""Maximum GetRecords calls until the end of the batch."""
 
 
 def discarded_event(message: str | Mapping[str, Any], client: KinesisClient) -> dict[str, Any]:
-    """Read a batch that Lambda discarded from the stream, as the event that Lambda passed to the function.
+    """Return the event of a batch that Lambda discarded, read again from the stream.
 
     The message to the on-failure destination has no records, only their positions. The batch can be processed again for as long
     as the stream keeps it:

@@ -26,7 +26,7 @@ SOURCE = "aws:kinesis"
 
 
 class Delivery(NamedTuple):
-    """One Kinesis record of an event with its user records; of the stream of a table, one change, which is both.
+    """One Kinesis record of an event with its user records; in the stream of a table, a change as carrier and only user record.
 
     Attributes:
         key: Stream ARN, shard id and sequence number as one text: the same in every event that has this record.
@@ -198,7 +198,7 @@ class KinesisEvent:
 
 
 def kinesis_record(place: str, body: Mapping[str, Any]) -> KinesisRecord:
-    """Return the Kinesis record of the part ``kinesis`` of a record of an event.
+    """Return a Kinesis record from the field ``kinesis`` of an event's record.
 
     Raises:
         InvalidEventError: If a field is missing or damaged.

@@ -89,9 +89,9 @@ def firehose_transform(
     """Make a transformation function of Firehose from a function of one user record.
 
     The function returns the output (bytes, or text that becomes UTF-8), a `Transformed`, or None to drop the record. If it raises,
-    the whole Firehose record is reported as ``ProcessingFailed`` with its original data, an aggregate with all its user records:
-    Firehose writes it to the error output, so nothing is lost. If the outputs exceed the 6 MiB that Lambda can return, the
-    records that do not fit are reported in the same way.
+    the whole Firehose record, with all user records of an aggregate, is reported as ``ProcessingFailed`` with its original data:
+    Firehose writes it to the error output, so nothing is lost. If the outputs exceed the 6 MiB that Lambda can return, the records
+    that do not fit are reported in the same way.
 
     Args:
         function: The function of one record. The outputs of an aggregate are joined with nothing in between, so end each

@@ -191,7 +191,7 @@ def make_policy(
     time_reserve: float,
     progress: Progress | None = None,
 ) -> Policy:
-    """Check the arguments that the handlers of both sources share; raise ConfigError for one out of range."""
+    """Check the arguments that `kinesis_handler` and `change_handler` share; raise ConfigError for one out of range."""
     check_bool("report_batch_item_failures", report_batch_item_failures)
     check_int("attempts", attempts, 1, 100)
     check_seconds("time_reserve", time_reserve, 0, 900)
@@ -255,7 +255,7 @@ class Policy:
         self._errors = errors
 
     def process(self, function: RecordFunction, record: UserRecord, event: OpenedEvent) -> None:
-        """Process one record of an event; returns if it was processed or became a dead letter."""
+        """Process one record of an event; return only if it was processed or became a dead letter."""
         attempts = 0
         while True:
             attempts += 1
@@ -326,7 +326,7 @@ def _process_one(
     *,
     first: bool,
 ) -> None:
-    """Process the user records of one Kinesis record that were not processed before."""
+    """Process those user records of one Kinesis record that were not processed before."""
     # Progress counts positions in the aggregate, not records: two invocations may drop different repetitions, for example if
     # only the second one was allowed to look them up. A count of records would then skip records.
     progress, records = policy.progress, delivery.user_records
@@ -350,7 +350,8 @@ def _store(progress: Progress, key: str, done: int) -> None:
     try:
         progress.store(key, done)
     except Exception:
-        # The records were processed. A failure would certainly repeat them; without the stored progress, they only may be repeated.
+        # The records were processed. An error here would certainly repeat them; without the stored progress, they may or may not be
+        # repeated.
         _LOGGER.warning("the progress of %s could not be stored", key, exc_info=True)
 
 

@@ -43,7 +43,7 @@ class EventMetrics:
     def counted_letters(
         self, dead_letter: Callable[[UserRecord, Exception], None]
     ) -> Callable[[UserRecord, Exception], None]:
-        """Return the `dead_letter` function, which counts its calls."""
+        """Return the `dead_letter` function, with its calls counted."""
 
         def take(record: UserRecord, error: Exception) -> None:
             outcome = dead_letter(record, error)  # type: ignore[func-returns-value]  # a coroutine, by mistake

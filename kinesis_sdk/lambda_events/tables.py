@@ -142,7 +142,7 @@ def change_handler(
 
 
 def _change(place: str, item: Any) -> ChangeRecord:
-    """Return a record of an event, whose blobs are base64 already, as the worker's change of the same item."""
+    """Return a record of an event as the change that a worker delivers. Its blobs are base64 already."""
     source = item.get("eventSource") if isinstance(item, Mapping) else None
     if source != SOURCE:
         raise InvalidEventError(f"{place}.eventSource", f"expected {SOURCE!r}, not {source!r}")

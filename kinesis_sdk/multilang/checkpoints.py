@@ -1,4 +1,4 @@
-"""Checkpoints that a child requests: carried out with the shard's checkpointer, errors by the names of the Java classes."""
+"""Checkpoints that a child requests: the shard's checkpointer stores them, and errors have the names of Java classes."""
 
 from __future__ import annotations
 

@@ -91,8 +91,7 @@ class Children:
             as if the child had failed.
         raw_stderr: Whether lines on the standard error of children are written there unchanged, and not to the log.
         on_failure: Called with a text after a child failed, before its shard starts again.
-        exit_grace: Seconds that a child has to exit after its input was closed before SIGTERM, and then again before
-            SIGKILL.
+        exit_grace: Seconds from closing a child's input to SIGTERM, and again from SIGTERM to SIGKILL.
     """
 
     def __init__(

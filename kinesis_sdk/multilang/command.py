@@ -20,7 +20,7 @@ def split_command(value: str) -> list[str]:
     """Return the words of a command.
 
     As in the Java daemon, words are separated by spaces, and nothing else has a meaning. Only a value with a quote or a
-    backslash, with which the Java daemon could start nothing useful, is split as a shell does.
+    backslash is split as a shell does: the Java daemon could start nothing useful with it.
 
     Raises:
         ConfigError: If there is no word, or a quote is not closed.
@@ -41,7 +41,7 @@ def check_command(words: Sequence[str]) -> None:
     """Check that the program of a command exists and is executable.
 
     Raises:
-        ConfigError: If not. The message names the program, and where it was looked up.
+        ConfigError: If it is missing or not executable. The message names it, and where it was looked up.
     """
     program = words[0]
     if shutil.which(program) is not None:

@@ -8,7 +8,8 @@
                   checkpoint
 ```
 `Conversation.read` decides about the meaning of a message in this state; `ChildSession` carries the decision out. A child may
-request a checkpoint while no call is open (children in Node do), which is carried out, too, except before the first records.
+request a checkpoint while no call is open (children in Node do). Such a request is carried out, too, except before the first
+records.
 """
 
 from __future__ import annotations
@@ -136,11 +137,11 @@ class Conversation:
         self._waiting_since = now
 
     def sent(self, now: float) -> None:
-        """Restart the time limit for the child's next message, after one was written to it."""
+        """Restart the time limit for the child's next message, after a message was written to the child."""
         self._waiting_since = now
 
     def read(self, message: ChildMessage, written_in: int) -> Step:
-        """Decide about the meaning of a message of the child; ``written_in`` is the value of `calls` at its arrival."""
+        """Decide about the meaning of a child's message; ``written_in`` is the value of `calls` when it arrived."""
         if isinstance(message, Status):
             return self._read_status(message, written_in)
         return self._read_checkpoint(message)

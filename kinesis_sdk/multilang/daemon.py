@@ -43,7 +43,7 @@ _SIGNAL_CHECK_INTERVAL = 0.5
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of a daemon that no AWS error caused.
+    """End of a daemon, other than by an AWS error.
 
     Attributes:
         clean: Whether every child was told about the end and every lease was released.
@@ -137,7 +137,7 @@ class MultiLangDaemon:
             return Outcome(clean and ended, self._failure)
 
     def request_stop(self, reason: str) -> None:
-        """Begin a clean stop; the second time, stop at once. Does not block; may be called from any thread."""
+        """Begin a clean stop; a second call stops immediately. Does not block; may be called from any thread."""
         # On a thread: the main thread, interrupted anywhere by a signal handler, may hold a lock that this needs.
         threading.Thread(
             target=self._stop, args=(reason,), name="kinesis-multilang-stop", daemon=True

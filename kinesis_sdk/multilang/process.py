@@ -47,7 +47,7 @@ _MAX_MESSAGES = 1000
 _MAX_REST = 16 * 1024 * 1024
 """Maximum bytes that are read after the exit; another process may still write into the same pipe."""
 _EXIT_AFTER_CLOSE = 0.2
-"""Seconds after the end of standard output within which an exit explains it: an exiting process closes its pipes first."""
+"""Seconds to wait for the exit of a child that has closed its standard output: an exiting process closes its pipes first."""
 _LOG_REST = 1.0
 """Seconds for the log to take the last lines of a child."""
 _TICK = 0.5
@@ -65,7 +65,7 @@ class ChildHungError(Exception):
 
 
 class ChildListener(Protocol):
-    """Receiver of everything but messages that a child does. Called on the reader's thread, so no method may block."""
+    """Receiver of the events of a child. Called on the reader's thread, so no method may block."""
 
     def on_message(self) -> None:
         """Note that a message was queued, or that the child ended."""
@@ -132,7 +132,7 @@ class ChildProcess:
         try:
             self._wake_reader, self._wake_writer = os.pipe()
         except OSError:
-            # No more files: the caller tries again later, and this child must not run beside the next one.
+            # No more files: the caller tries again later, and this child must not run at the same time as the next child.
             self._signal(signal.SIGKILL)
             popen.wait()
             for pipe in (popen.stdin, popen.stdout, popen.stderr):
@@ -353,7 +353,7 @@ class ChildProcess:
         except BlockingIOError:
             return True
         if self._error_is_open and not self._unlogged:
-            # Read first what the child printed there before this message.
+            # First read the lines that the child printed there before this message.
             self._read_error()
         for line in self._output_lines.feed(data) if data else self._output_lines.flush():
             self._accept(line)

@@ -1,4 +1,4 @@
-"""Messages of the MultiLang protocol, which the daemon and a child process write to each other, one JSON object a line.
+"""Messages of the MultiLang protocol, which the daemon and a child process write to each other, one JSON object per line.
 
 ```
 daemon ── initialize, processRecords, leaseLost, shardEnded, shutdownRequested, checkpoint (answer) ──► child
@@ -165,7 +165,7 @@ class CheckpointRequest:
     Attributes:
         sequence_number: None means everything that was delivered to the child.
         sub_sequence_number: Index in the aggregate; None means 0.
-        problem: Why the position cannot be read; None if it can. Such a request is answered with `ILLEGAL_ARGUMENT`.
+        problem: Reason why the position cannot be read; None if it can be read. Such a request is answered with `ILLEGAL_ARGUMENT`.
     """
 
     action: ClassVar[str] = CHECKPOINT

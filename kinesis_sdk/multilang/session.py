@@ -26,8 +26,8 @@ from kinesis_sdk.multilang.process import ChildEndedError, ChildHungError, Child
 from kinesis_sdk.multilang.protocol import SHARD_ENDED, encode
 
 _SHARD_END_RETRIES = 60.0
-"""Seconds for which a checkpoint in shardEnded is retried after transient failures. A child that gives up here has
-finished the shard, but its end is not stored.
+"""Seconds for which a checkpoint in shardEnded is retried after transient failures. A child that gives up here has finished the
+shard, but the end of the shard is not stored.
 """
 _SHARD_END_PAUSE = 1.0
 """Seconds between two of these attempts, in addition to the checkpointer's own pauses."""
@@ -52,7 +52,7 @@ class ChildSession:
     Args:
         timeout: Seconds that the child may take for each message while a call is open; None for no limit.
         run_soon: Runs a function on another thread.
-        wait_for_stop: Waits up to some seconds, and returns whether the worker is stopping.
+        wait_for_stop: Waits for at most the given seconds, and returns whether the worker is stopping.
         on_ended: Called from any thread when the child has ended, perhaps several times.
     """
 
@@ -205,7 +205,7 @@ class ChildSession:
             self.on_message()
 
     def _serve_requests(self) -> bool:
-        """Serve the messages of the child; return whether later ones can be served before the next call."""
+        """Serve the messages of the child; return whether later messages can be served before the next call."""
         try:
             while self.process.has_messages:
                 message, written_in = self.process.receive(None)

@@ -24,7 +24,7 @@ EXIT_GRACE = 5.0
 DEFAULT_SHUTDOWN_GRACE = 30.0
 """Seconds for a clean stop, if the file has no ``shutdownGraceMillis``."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a child is started again: after its first failure, and at most."""
+"""Seconds before a child is started again: after its first failure, and the maximum."""
 _MAX_CALLS = 1000
 """Maximum calls of children that are open at the same time: the maximum of ``ConsumerConfig.max_threads``."""
 
@@ -66,7 +66,7 @@ class DaemonSettings:
             the daemon with exit code 1, as the Java daemon does.
         on_child_exception: Reaction to an exception of the application's code that the child's library only prints:
             ``ignore``, or ``restart`` as after a failure.
-        exit_grace: Seconds that a child has to exit after its last call before SIGTERM, and then again before SIGKILL.
+        exit_grace: Seconds from a child's last call to SIGTERM, and again from SIGTERM to SIGKILL.
         notes: Keys without the effect that their names promise, with the reason.
     """
 

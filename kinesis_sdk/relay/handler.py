@@ -101,7 +101,9 @@ class Relay:
         return None
 
     def relay(self, records: Iterable[UserRecord]) -> None:
-        """Put the outputs of records, and return when all of them are stored: for a Lambda function. Raises as a call does.
+        """Put the outputs of records, and return when all of them are stored: for a Lambda function.
+
+        It raises the same errors as `__call__`.
 
         Args:
             records: The records, for example ``KinesisEvent(event).user_records``.
@@ -139,7 +141,7 @@ class Relay:
     def _remember(self, acquisition: Checkpointer, done: Sequence[str]) -> None:
         """Note that outputs of a failed call are stored.
 
-        They are not put again with the next attempt, which may be so late that readers would no longer recognize them.
+        They are not put again with the next attempt, which may come too late for readers to recognize the outputs.
         """
         with self._lock:
             kept = self._stored.setdefault(acquisition, {})
@@ -196,7 +198,7 @@ class _Call:
         self._finish(error)
 
     async def run_async(self, records: Iterable[UserRecord]) -> None:
-        """As `run`. A put may wait for room, and a result for Kinesis, so both are in a thread."""
+        """As `run`. A put may wait for room, and a result for Kinesis, so both waits are in a thread."""
         error: BaseException | None = None
         try:
             for record in records:

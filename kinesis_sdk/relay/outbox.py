@@ -130,7 +130,7 @@ class Outbox:
             sa.Column("headers", sa.LargeBinary, nullable=False),
             sa.Column("data", sa.LargeBinary, nullable=False),
             sa.Index(f"{table}_order", "outbox", "place"),
-            sqlite_autoincrement=True,  # a number is never used again, so it is an order
+            sqlite_autoincrement=True,  # a number is never used again, so numbers show the order
         )
         self.tables: SharedTables = SharedTables(self.engine, table, _VERSION, metadata)
 
@@ -231,7 +231,7 @@ class Outbox:
         turn = self._dialect.turn(repr((rows.fullname, self._name)))
         if turn is not None and not connection.execute(sa.select(turn)).scalar_one():
             return []
-        # A driver fetches the whole of a result, so the places are chosen by the sizes alone.
+        # A driver fetches a result completely, so a query of the sizes alone chooses the rows.
         length = sa.func.length(rows.c.data) + sa.func.length(rows.c.headers)
         sizes = sa.select(rows.c.place, length).where(mine).order_by(rows.c.place).limit(MAX_ROWS)
         chosen: list[int] = []
@@ -317,7 +317,7 @@ class OutboxPublisher:
         self._thread: threading.Thread | None = None
 
     def step(self) -> int:
-        """Put the first rows, and delete those that are acknowledged; return their number.
+        """Put the first rows, and delete the acknowledged rows; return their number.
 
         Raises:
             TransientSinkError: If the database cannot be used now.

@@ -17,7 +17,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import StreamSpec
 
 _NO_KEY = "-"
-"""Partition key that a record without one gets in a tier."""
+"""Partition key that a record without a key gets in a tier."""
 
 
 class PutsRecords(Protocol):
@@ -44,7 +44,8 @@ class StreamTiers:
     only for people to read, and a record's tier is the stream that contains it, so forged headers change neither.
 
     Args:
-        producer: Puts the copies. Its streams must not place records themselves (record distribution AUTO), which takes no headers.
+        producer: Puts the copies. Its streams must not place records themselves (record distribution AUTO), because such streams take
+            no headers.
         stream: Name of the stream whose records fail. The tiers are ``<stream>.retry-<seconds>``.
         names: Names or ARNs of the streams instead, one for each delay.
         clock: Wall clock for the times in headers; replaced in tests.
@@ -122,7 +123,7 @@ class StreamTiers:
             client: boto3 client for Kinesis. Costs one DescribeStreamSummary call for each stream.
 
         Raises:
-            ConfigError: If one is not suitable; the message has the command that corrects it.
+            ConfigError: If a stream is not suitable; the message has the command that corrects it.
             AwsError: If a stream cannot be described.
         """
         for stream, delay in zip(self._streams, self._delays, strict=True):

@@ -46,7 +46,7 @@ TABLE = "kinesis_sdk_retries"
 
 _VERSION = 1
 _KEYS = 500
-"""Partition keys of one query."""
+"""Maximum partition keys of one query."""
 _NO_HANDLER = (
     "the handler was never wrapped by in_order() in this process, so the order of keys would be lost"
 )
@@ -57,7 +57,7 @@ class Waiting(NamedTuple):
 
     Attributes:
         tier: The tier, from 0.
-        records: Number of records, including those that wait for another one of their key.
+        records: Number of records, including records that wait for another record of their key.
         late: Seconds since the oldest of them was due; 0 or less if none is.
     """
 
@@ -158,7 +158,7 @@ class RetryTable:
             sa.UniqueConstraint("application", "record_id"),
             sa.Index(f"{table}_due", "application", "due"),
             sa.Index(f"{table}_key", "application", "stream", "partition_key", "place"),
-            sqlite_autoincrement=True,  # a number is never used again, so it is an order
+            sqlite_autoincrement=True,  # a number is never used again, so numbers show the order
         )
         self.tables: SharedTables = SharedTables(self.engine, table, _VERSION, metadata)
 
@@ -296,7 +296,7 @@ class RetryTable:
 
         The lock waits for a `RetryWorker` that is delivering the last row of a key. Without the lock, this batch would store a
         record behind that row, and the `RetryWorker` would delete the row. The next batch could then see no row of the key, and
-        overtake the record. A `RetryWorker` delivers the first row of a key, so while the last one is there, the key has rows.
+        overtake the record. A `RetryWorker` delivers the first row of a key, so while the last row is there, the key has rows.
         """
         sa, rows, found = import_sqlalchemy(), self._rows, set()
         encoded = sorted(key.encode() for key in keys)
@@ -365,7 +365,7 @@ class RetryTable:
         return delay
 
     def try_again(self, connection: Connection, row: Row, after: float) -> None:
-        """Deliver a row again in the same tier, after so many seconds."""
+        """Deliver a row again in the same tier, after some seconds."""
         sa = import_sqlalchemy()
         connection.execute(
             self._rows.update()
@@ -374,7 +374,7 @@ class RetryTable:
         )
 
     def seconds_to_next(self, connection: Connection) -> float | None:
-        """Return the seconds until the next row is due, negative if one is; None if there is no row."""
+        """Return the seconds until the next row is due, negative if a row is due now; None if there is no row."""
         sa, rows = import_sqlalchemy(), self._rows
         query = sa.select(sa.func.min(rows.c.due) - self._now(sa)).where(
             rows.c.application == self._application

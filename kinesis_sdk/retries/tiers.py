@@ -53,7 +53,7 @@ class TierStore(Protocol):
 
 
 class RetryTiers:
-    """Error policy that sets failing records aside for a while, so that the shard goes on.
+    """Error policy that sets failing records aside for a while, so that the shard continues.
 
     A batch that fails is delivered ``attempts`` times, then halved until the failing records are alone, as by `BisectBatch`. Such a
     record waits in the first tier, is delivered to the same handler again, waits in the next tier if that fails, and so on.
@@ -110,7 +110,7 @@ class RetryTiers:
         to.begin(self.delays)
 
     def decide(self, failure: Failure) -> Decision:
-        """Return what happens to the records of a failed call."""
+        """Return the decision about the records of a failed call."""
         return self._inner.decide(failure)
 
     def streams(self) -> list[StreamSpec]:

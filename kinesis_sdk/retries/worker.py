@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _LONGEST_ROW = 10_000
-"""Maximum records in a row that are counted for `Failure`, as in a worker."""
+"""Maximum number of consecutive failed records in a `Failure`, as in a worker."""
 
 
 class _NoCheckpoints:
@@ -141,7 +141,7 @@ class RetryWorker:
         rng: Source of jitter.
 
     Attributes:
-        error: What ended `run` before `stop` was called; None while it works.
+        error: Error that ended `run` before `stop` was called; None while it works.
 
     Raises:
         ConfigError: If an argument is not valid.
@@ -216,7 +216,7 @@ class RetryWorker:
         row = table.next_due(connection)
         if row is None:
             wait = table.seconds_to_next(connection)
-            # A row that is due and was not returned is locked, or waits for an earlier one of its key.
+            # A row that is due and was not returned is locked, or waits for an earlier row of its key.
             return self._poll_interval if wait is None or wait <= 0 else min(self._poll_interval, wait)
         savepoint = connection.begin_nested()
         try:
@@ -255,7 +255,7 @@ class RetryWorker:
             self._row.add(row.place)
         if self._probed != row.place:
             self._probed, self._pauses = row.place, 0
-        attempts = row.attempts + self._pauses + 1  # in the table, they do not grow while a circuit is open
+        attempts = row.attempts + self._pauses + 1  # attempts in the table do not grow while a circuit is open
         decision = self._policy.decide(
             Failure(error=error, size=1, attempts=attempts, in_a_row=len(self._row))
         )

@@ -4,8 +4,8 @@
     producer = Producer(ProducerConfig(serializer=registry.serializer(AvroCodec(SCHEMA))))
     config = ConsumerConfig(deserializer=registry.deserializer())
 
-Each library is imported when its codec is created; a missing one is named together with its extra. docs/serialization.md is
-the guide.
+Each library is imported when its codec is created; a missing library is named together with its extra.
+docs/serialization.md is the guide.
 """
 
 from __future__ import annotations

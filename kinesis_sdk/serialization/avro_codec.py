@@ -19,7 +19,8 @@ _CONTAINERS = (ValuesView, list, tuple)
 
 _DECIMAL = "kinesis-sdk-decimal"
 _DECIMAL_BYTES = 1_024
-"""Bytes that a decimal of any precision may have. Python's time for it grows with their square: a megabyte takes minutes."""
+"""Maximum bytes of a decimal of any precision. Python's time to decode it grows with their square: a megabyte takes
+minutes."""
 
 
 class AvroCodec:
@@ -63,7 +64,7 @@ class AvroCodec:
         """Return the encoding of a value.
 
         Raises:
-            Exception: If it does not match the schema; which class depends on the type.
+            Exception: If the value does not match the schema; the class of the error depends on the type.
             ValueError: If the schema is recursive, and the value more than 500 levels deep.
         """
         if self.is_recursive:
@@ -76,7 +77,7 @@ class AvroCodec:
         """Return the value of an encoding.
 
         Raises:
-            Exception: If it is damaged, or was written with another schema; which class depends on the damage.
+            Exception: If it is damaged, or was written with another schema; the class of the error depends on the damage.
         """
         return self._read(data)
 
@@ -114,8 +115,8 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
     """Return a function that decodes values.
 
     Args:
-        writer: Schema with which they were written, in fastavro's form.
-        reader: Schema to which they are resolved; None or an equal one leaves them as they are.
+        writer: Schema with which the values were written, in fastavro's form.
+        reader: Schema to which the values are resolved; None or an equal schema leaves them as they are.
 
     Returns:
         A function of the encoding. It raises a ValueError if bytes are left, and other exceptions for other damage.
@@ -177,7 +178,7 @@ class _Shape:
     Attributes:
         is_recursive: Whether a value may contain other values of its type.
         has_weightless_items: Whether there is an array whose items take no bytes.
-        has_decimals: Whether there is a decimal of any number of bytes.
+        has_decimals: Whether there is a decimal without a fixed number of bytes.
     """
 
     def __init__(self, parsed: Any) -> None:

@@ -115,14 +115,14 @@ class GlueSchemaRegistry:
     The defaults are the same as in AWS's serializers for Java.
 
     Args:
-        registry_name: Registry for schemas that are written, 1 to 255 characters. Readers find a schema version by its id alone, in
-            whichever registry of the account and region.
+        registry_name: Registry for schemas that are written, 1 to 255 characters. Readers find a schema version by its id alone, in any
+            registry of the account and region.
         auto_registration: Whether to register a missing schema or version. Else `put` raises `SchemaRegistryError` for it.
         compatibility: Compatibility of a schema that has to be created; an existing schema keeps its own.
         compression: ``"zlib"`` compresses payloads. Readers see which payloads are compressed.
         description: Description of a schema that has to be created, at most 2,048 characters.
         tags: Tags of a schema that has to be created.
-        metadata: Metadata added to each version that is registered, besides the name of the stream.
+        metadata: Metadata added to each version that is registered, in addition to the name of the stream.
         cache_size: Maximum number of schema versions kept for writing, and for reading; 1 or more.
         time_to_live: Seconds after which a schema version is requested again; 0 or more.
         timeout: Maximum seconds for which a call is retried, and for which `put` waits until the compatibility of a new version is checked;

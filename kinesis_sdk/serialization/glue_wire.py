@@ -26,7 +26,7 @@ def header(version_id: bytes, *, compressed: bool) -> bytes:
 
 
 def has_header(data: bytes) -> bool:
-    """Return whether a payload seems to have a header. Random data does with odds of 1 to 32,768."""
+    """Return whether a payload seems to have a header, as random data does with a probability of 1 in 32,768."""
     return len(data) >= HEADER_SIZE and data[0] == _HEADER_VERSION and data[1] in {_NONE, _ZLIB}
 
 

@@ -17,7 +17,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _STALE_FOR = 60.0
-"""Seconds until the next attempt to refresh an entry, after one that failed."""
+"""Seconds from a failed attempt to refresh an entry to the next attempt."""
 _FAILED_FOR = 5.0
 """Seconds for which a failure is remembered, so that not every record makes a call."""
 

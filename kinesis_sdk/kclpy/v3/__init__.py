@@ -1,1 +1,1 @@
-"""Processors of version 3: ``lease_lost`` and ``shard_ended`` in place of ``shutdown``."""
+"""Processors of version 3: ``lease_lost`` and ``shard_ended`` instead of ``shutdown``."""

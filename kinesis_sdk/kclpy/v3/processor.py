@@ -16,7 +16,10 @@ from kinesis_sdk.kclpy.v2.processor import V1toV2Processor
 
 
 class RecordProcessorBase:
-    """Processor of one shard. The calls never overlap: ``initialize`` first, batches in order, then one of the last three."""
+    """Processor of one shard.
+
+    The calls never overlap: ``initialize`` first, batches in order, then ``lease_lost``, ``shard_ended`` or ``shutdown_requested``.
+    """
 
     version = 3
 
