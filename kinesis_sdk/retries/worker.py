@@ -255,7 +255,7 @@ class RetryWorker:
             self._row.add(row.place)
         if self._probed != row.place:
             self._probed, self._pauses = row.place, 0
-        attempts = row.attempts + self._pauses + 1  # attempts in the table do not grow while a circuit is open
+        attempts = row.attempts + self._pauses + 1  # in the table, they do not grow while a circuit is open
         decision = self._policy.decide(
             Failure(error=error, size=1, attempts=attempts, in_a_row=len(self._row))
         )

@@ -459,7 +459,7 @@ class SendQueue:
         leave at once. Requests in flight fail by themselves, and are retried.
         """
         for record in self._pending.live:
-            if record.arrived < now - gap / 2:  # not records that came after the freeze, before the clock was read
+            if record.arrived < now - gap / 2:  # not records that came after it, before the clock was read
                 record.grace += gap
         self.rebuild(now)  # each Kinesis record has to find its earliest expiry again
 
