@@ -221,7 +221,7 @@ class CodecUnavailableError(KinesisSdkError):
         stream: Name of the stream; None if it is not known here, or for a producer's setting. The same applies to the next three.
         shard_id: Shard of the aggregate.
         sequence_number: Sequence number of the aggregate.
-        records: Number of user records that the aggregate says to hold.
+        records: Number of user records that the aggregate claims to contain.
     """
 
     retryable: ClassVar[bool] = True

@@ -198,7 +198,7 @@ class _Call:
         self._finish(error)
 
     async def run_async(self, records: Iterable[UserRecord]) -> None:
-        """As `run`. A put may wait for room, and a result for Kinesis, so both waits are in a thread."""
+        """As `run`. A put may block until there is room, and a result until Kinesis responds, so both wait in a thread."""
         error: BaseException | None = None
         try:
             for record in records:
