@@ -16,7 +16,7 @@ from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.io.shared import NEVER
 from kinesis_sdk.producer.records.record import RECORD_OVERHEAD
 from kinesis_sdk.producer.stream.limiter import ShardRate
-from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import how_many, share
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import LONG, Gate
@@ -123,8 +123,7 @@ def test_a_buffered_record_costs_what_it_is_charged(
     )
     keys = [f"key-{number}" for number in range(500)]
     futures: list[Any] = [None] * COUNT
-    # On a busy machine, seconds without a look at the clock would be a freeze, which each record notes.
-    with Producer(config, client=gate, clock=VirtualClock()) as producer, opening(gate):
+    with Producer(config, client=gate) as producer, opening(gate):
         warm(producer, gate)
         before = held_by(producer)
         charged = producer.stats().buffered_bytes
@@ -162,8 +161,7 @@ def test_memory_is_flat_at_the_bound_while_the_endpoint_stalls(
         put_timeout=0,
         rate_limit=10_000,
     )
-    # On a busy machine, seconds without a look at the clock would be a freeze, which each record notes.
-    with Producer(config, client=gate, clock=VirtualClock()) as producer, opening(gate):
+    with Producer(config, client=gate) as producer, opening(gate):
         warm(producer, gate)
         before = held_by(producer)
 
