@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import partial
 from random import Random
 
 import pytest
@@ -20,28 +21,32 @@ from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.until import Until, check_until
 from kinesis_sdk.testing import Fault
+from tests.consumer.fleet import engines
 from tests.consumer.fleet.dynamodb import dynamodb_store
-from tests.consumer.fleet.engines import HORIZON, STREAM, Fleet
+from tests.consumer.fleet.engines import HORIZON, STREAM
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.rows import put_row
 from tests.fuzz import how_many
 
+# The shipped settings, with which the random runs were recorded.
+Fleet = partial(engines.Fleet, config=HORIZON)
 
-def moment(fleet: Fleet, after: float = 0.0) -> datetime:
+
+def moment(fleet: engines.Fleet, after: float = 0.0) -> datetime:
     return datetime.fromtimestamp(fleet.clock.time() + after, timezone.utc)
 
 
-def a_fleet(until: object = None, after: float = 0.0, **more: object) -> Fleet:
+def a_fleet(until: object = None, after: float = 0.0, **more: object) -> engines.Fleet:
     fleet = Fleet(**more)
     fleet.more["until"] = until or moment(fleet, after)
     return fleet
 
 
-def ended(fleet: Fleet):
+def ended(fleet: engines.Fleet):
     return lambda: not fleet.engines
 
 
-def stored(fleet: Fleet, before: datetime) -> set[bytes]:
+def stored(fleet: engines.Fleet, before: datetime) -> set[bytes]:
     """Return the data of all records that arrived before a moment."""
     found = set()
     for shard in fleet.raw.list_shards(StreamName=STREAM)["Shards"]:
@@ -350,7 +355,7 @@ ACTIONS = ["put", "put", "run", "split", "merge", "crash", "add", "stop", "pause
 )
 def test_random_runs_end_with_everything_from_before_the_moment(seed, actions, after):
     rng = Random(seed)
-    fleet = Fleet(shards=rng.randint(1, 3), seed=seed, config=HORIZON)
+    fleet = Fleet(shards=rng.randint(1, 3), seed=seed)
     fleet.clock.advance(100)
     fleet.put(rng.randint(1, 30))
     fleet.clock.advance(rng.randint(0, 20))
@@ -495,7 +500,7 @@ def test_a_row_that_cannot_be_read_keeps_the_worker():
 # Several streams
 
 
-def add_with_streams(fleet: Fleet, streams: list[str]) -> list[bytes]:
+def add_with_streams(fleet: engines.Fleet, streams: list[str]) -> list[bytes]:
     seen: list[bytes] = []
     engine = ConsumerEngine(
         streams=streams,
