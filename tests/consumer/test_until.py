@@ -346,6 +346,8 @@ def test_faults_delay_the_end_and_lose_nothing():
 ACTIONS = ["put", "put", "run", "split", "merge", "crash", "add", "stop", "pause"]
 
 
+# A lease is requested while its owner ends it, so that no plan takes it after the handoff.
+@example(1940, ["split", "split", "put", "split"], 2)
 @example(411, ["put", "put", "split", "run", "split"], 1)
 @example(0, ["run", "split", "crash", "run", "merge"], -2)
 @pytest.mark.fuzz

@@ -363,7 +363,7 @@ class LeaseCoordinator:
         )
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most, now)
-        self._release_finished(leases, unwritable, now)
+        self._release_done(planned, leases, unwritable, now)
         if self.until is not None and not planned and self._is_all_processed(self.until, leases):
             self._listener.on_until_reached()
         due = seen_at + (intervals.rescan if plan.rescan_soon else intervals.scan)
@@ -440,18 +440,22 @@ class LeaseCoordinator:
                 self._worker_id,
             )
 
-    def _release_finished(self, leases: list[Lease], unwritable: Collection[str], now: float) -> None:
-        """Release finished leases that name this worker although it does not hold them.
+    def _release_done(
+        self, planned: list[Lease], leases: list[Lease], unwritable: Collection[str], now: float
+    ) -> None:
+        """Release leases that name this worker although it neither holds nor will take them.
 
-        The shard ended during the handoff to this worker, or the process was killed between the end of the shard and the
-        release. No plan takes a finished lease, so its row would name this worker forever.
+        These are finished leases and, with ``until``, leases whose shards are processed. Their shard ended during the handoff
+        to this worker, or the process was killed between the end of the shard and the release. No plan takes such a lease, so
+        its row would name this worker forever.
         """
-        own = [lease for lease in leases if lease.is_finished and lease.owner == self._worker_id]
+        kept = {*self.held.keys(), *self._listener.busy_lease_keys(), *unwritable}
+        own = [lease for lease in leases if lease.owner == self._worker_id and lease.lease_key not in kept]
         if not own:
             return
-        kept = {*self.held.keys(), *self._listener.busy_lease_keys(), *unwritable}
+        takeable = {lease.lease_key for lease in planned if not lease.is_finished}
         for lease in own:
-            if lease.lease_key in kept:
+            if lease.lease_key in takeable:
                 continue
             # During a handoff the old owner still holds the lease. Its `shard_ended` may run long after the checkpoint;
             # then the old owner releases the lease. If the old owner died, the lease expires.
