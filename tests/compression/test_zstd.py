@@ -8,7 +8,7 @@ import struct
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,9 +19,6 @@ from kinesis_sdk.common.aggregate_reader import deaggregate, decode
 from kinesis_sdk.common.codec import CODEC_KEY, MAX_INNER_SIZE, MAX_RATIO, codec_named
 from kinesis_sdk.common.errors import BufferFullError, CodecUnavailableError, ConfigError
 from kinesis_sdk.common.headers import NO_HEADERS
-from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.common.shards import list_shards
-from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.compression import zstd
 from kinesis_sdk.compression.zstd import ZstdCodec
 from kinesis_sdk.metrics import MemoryMetrics
@@ -30,7 +27,7 @@ from kinesis_sdk.producer.records.record import cost_of
 from kinesis_sdk.testing import FakeAws
 from tests.common.reference import Item, filled
 from tests.common.tagged import forged
-from tests.producer.simulation import STREAM
+from tests.producer.simulation import STREAM, read_stream
 from tests.producer.support import LONG, Gate
 
 ITEMS: list[Item] = [(f"k{number % 7}", None, b'{"number": %d}' % number) for number in range(500)]
@@ -238,8 +235,7 @@ def sum_of(metrics: MemoryMetrics, metric: catalogue.Metric) -> float:
 
 @pytest.mark.parametrize("settings", [{}, {"idempotent": True}, {"ordering": "per_shard"}])
 def test_a_producer_compresses_and_counts_what_is_billed(aws: FakeAws, settings: dict[str, Any]) -> None:
-    client, metrics = aws.client("kinesis"), MemoryMetrics()
-    gate = Gate(aws)
+    gate, metrics = Gate(aws), MemoryMetrics()
     headers = [NO_HEADERS if number % 3 else {"tenant": b"%d" % (number % 5)} for number in range(len(ITEMS))]
     with Producer(ProducerConfig(compression="zstd", **settings), client=gate, metrics=metrics) as producer:
         records = [
@@ -248,14 +244,11 @@ def test_a_producer_compresses_and_counts_what_is_billed(aws: FakeAws, settings:
         ]
         producer.flush()
         stats = producer.stats()
-    stored: dict[tuple[str, int], tuple[bytes, Mapping[str, bytes]]] = {}
-    for shard in list_shards(client, StreamId(STREAM)):
-        iterator = client.get_shard_iterator(
-            StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        carriers = map(KinesisRecord.from_api, client.get_records(ShardIterator=iterator)["Records"])
-        for record in deaggregate(carriers):
-            stored[record.sequence_number, record.sub_sequence_number] = record.data, record.headers
+    stored = {
+        (record.sequence_number, record.sub_sequence_number): (record.data, record.headers)
+        for _, carriers in read_stream(aws.client("kinesis"))
+        for record in deaggregate(carriers)
+    }
     results = [record.result(0) for record in records]
     places = [(result.sequence_number, result.sub_sequence_number) for result in results]
     assert stored == dict(zip(places, zip([data for _, _, data in ITEMS], headers, strict=True), strict=True))

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from botocore.exceptions import ClientError
+
 from kinesis_sdk.common.aggregate_reader import deaggregate, decode, is_misplaced
 from kinesis_sdk.common.codec import AggregateCodec
 from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, TransientAwsError
@@ -118,6 +120,23 @@ def copies_of(record: KinesisRecord, shard: Shard) -> Iterator[Copy]:
                 arrived,
             )
         number += run.count
+
+
+def read_stream(
+    client: Any, stream: str = STREAM, advance: Callable[[float], None] = lambda _: None
+) -> Iterator[tuple[Shard, list[KinesisRecord]]]:
+    """Read every shard to its end, in id order. ``advance`` moves a clock on, to stay far from every read limit."""
+    for shard in sorted(list_shards(client, StreamId(stream)), key=lambda s: s.shard_id):
+        iterator = client.get_shard_iterator(
+            StreamName=stream, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        while iterator:
+            advance(6)
+            page = client.get_records(ShardIterator=iterator)
+            yield shard, [KinesisRecord.from_api(item) for item in page["Records"]]
+            iterator = page.get("NextShardIterator")
+            if not page["Records"] and page["MillisBehindLatest"] == 0:
+                break
 
 
 class Simulation:
@@ -235,6 +254,34 @@ class Simulation:
         self.pipeline.queue.flush(self.epoch, self.clock.monotonic())
         self.epoch += 1
         self._due = float("-inf")
+
+    def warm(self) -> None:
+        """Store a record, so that the map and the facts of the stream are known."""
+        self.put("warm", b"up")
+        self.run()
+
+    def split(self) -> None:
+        """Split the first shard in the middle of the space of hash keys."""
+        self.client.split_shard(
+            StreamName=STREAM, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127)
+        )
+
+    def recreate(self, **settings: Any) -> None:
+        """Delete the stream, and create another one of its name."""
+        self.client.delete_stream(StreamName=STREAM)
+        self.client.create_stream(StreamName=STREAM, **settings)
+
+    def refuse(self, is_bad: Callable[[Sequence[Any]], bool]) -> None:
+        """Let the service reject requests whose records are bad, as a whole."""
+        put_records = self.client.put_records
+
+        def choosy(**request: Any) -> Any:
+            if is_bad(request["Records"]):
+                error = {"Code": "ValidationException", "Message": "not to our taste"}
+                raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, "PutRecords")
+            return put_records(**request)
+
+        self.client.put_records = choosy
 
     # -------------------------------------------------------------- the loop
 
@@ -407,23 +454,14 @@ class Simulation:
             like_a_kcl: Discard aggregates whose hash keys leave the shard's range.
         """
         result: list[UserRecord] = []
-        for shard in sorted(list_shards(self.client, self.stream), key=lambda s: s.shard_id):
-            iterator = self.client.get_shard_iterator(
-                StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            while iterator:
-                self.clock.advance(6)  # far from every read limit
-                page = self.client.get_records(ShardIterator=iterator)
-                result.extend(
-                    deaggregate(
-                        [KinesisRecord.from_api(item) for item in page["Records"]],
-                        hash_key_range=shard.hash_key_range,
-                        on_misplaced=(lambda _record, _count: True) if like_a_kcl else None,
-                    )
+        for shard, records in read_stream(self.client, advance=self.clock.advance):
+            result.extend(
+                deaggregate(
+                    records,
+                    hash_key_range=shard.hash_key_range,
+                    on_misplaced=(lambda _record, _count: True) if like_a_kcl else None,
                 )
-                iterator = page.get("NextShardIterator")
-                if not page["Records"] and page["MillisBehindLatest"] == 0:
-                    break
+            )
         return result
 
     def check(self) -> None:
@@ -477,20 +515,12 @@ class Simulation:
 
     def copies(self) -> list[Copy]:
         """Every user record in the stream with what its table of runs says of it, shard by shard in id order."""
-        found: list[Copy] = []
-        for shard in sorted(list_shards(self.client, self.stream), key=lambda s: s.shard_id):
-            iterator = self.client.get_shard_iterator(
-                StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            while iterator:
-                self.clock.advance(6)
-                page = self.client.get_records(ShardIterator=iterator)
-                for item in page["Records"]:
-                    found.extend(copies_of(KinesisRecord.from_api(item), shard))
-                iterator = page.get("NextShardIterator")
-                if not page["Records"] and page["MillisBehindLatest"] == 0:
-                    break
-        return found
+        return [
+            copy
+            for shard, records in read_stream(self.client, advance=self.clock.advance)
+            for record in records
+            for copy in copies_of(record, shard)
+        ]
 
     def check_attempt(self, entries: list[Entry]) -> None:
         """What holds for each Kinesis record of an idempotent producer when it leaves."""

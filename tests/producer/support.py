@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardMap
 from kinesis_sdk.producer import engine
@@ -22,6 +23,9 @@ from kinesis_sdk.producer.stream.limiter import RateLimit, ShardRate
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.testing import FakeAws
 from tests import HANG
+
+Make = Callable[..., Any]
+"""Type of the fixture that makes producers."""
 
 LONG = HANG
 """Seconds that a test waits for another thread before it fails; never reached when all is well."""
@@ -84,6 +88,13 @@ def acknowledge(entry: Entry, stored: Stored) -> None:
 def fail(record: PendingRecord, error: BaseException) -> None:
     """Give a user record its final failure, and run its callbacks."""
     CallbackRun(mark_failed((record,), error)).run()
+
+
+def failure_of(record: PendingRecord, timeout: float = 0) -> RecordFailedError:
+    """Return the error of a record that failed."""
+    error = record.exception(timeout)
+    assert isinstance(error, RecordFailedError)
+    return error
 
 
 def add(aggregator: Aggregator, record: MadeRecord, group: Group) -> Entry | None:

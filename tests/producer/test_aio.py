@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,42 +20,14 @@ from kinesis_sdk.common.errors import (
     RecordFailedError,
 )
 from kinesis_sdk.producer import AsyncProducer, FailedRecord, ProducerConfig, PutResult
-from kinesis_sdk.testing import FakeAws, VirtualClock
-from tests.producer.support import LONG, Gate
-
-STREAM = "orders"
-
-Make = Callable[..., AsyncProducer]
+from kinesis_sdk.testing import VirtualClock
+from tests.producer.simulation import STREAM
+from tests.producer.support import LONG, Gate, Make
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    aws = FakeAws(throttle=False)
-    aws.client("kinesis").create_stream(StreamName=STREAM, ShardCount=2)
-    gate = Gate(aws)
-    yield gate
-    gate.open.set()
-
-
-@pytest.fixture
-def make(gate: Gate) -> Iterator[Make]:
-    made: list[AsyncProducer] = []
-
-    def build(on_send_error: Any = None, on_record_failed: Any = None, **settings: Any) -> AsyncProducer:
-        settings = {"record_max_buffered_time": 0.005, **settings}
-        producer = AsyncProducer(
-            ProducerConfig(**settings),
-            client=gate,
-            on_send_error=on_send_error,
-            on_record_failed=on_record_failed,
-        )
-        made.append(producer)
-        return producer
-
-    yield build
-    gate.open.set()
-    for producer in made:
-        producer.producer.close(LONG)
+def make(make: Make) -> Make:
+    return partial(make, AsyncProducer)
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,27 +10,20 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.aggregate_reader import MAGIC
-from kinesis_sdk.common.errors import InvalidRecordError, PutManyError, RecordFailedError
+from kinesis_sdk.common.errors import InvalidRecordError, PutManyError
 from kinesis_sdk.common.once.stamps import WRAPPING
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer import AsyncProducer, Producer, ProducerConfig, Put
+from kinesis_sdk.producer import Producer, ProducerConfig, Put
 from kinesis_sdk.producer.stream.topology import Admission, StreamFacts, Topology
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM
 from tests.producer.stored import stored, stored_headers
 from tests.producer.stream.distribution import AUTO, BY_KEY, DENIED, simulate, switch
-from tests.producer.support import LONG
+from tests.producer.support import LONG, failure_of
 
 HEADERS: Mapping[str, str | bytes] = {"traceparent": "00-ab", "bin": b"\xff"}
 READ = {"traceparent": b"00-ab", "bin": b"\xff"}
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-
-
-@pytest.fixture
-def aws() -> FakeAws:
-    aws = FakeAws(throttle=False)
-    aws.client("kinesis").create_stream(StreamName=STREAM, ShardCount=2)
-    return aws
 
 
 def made(aws: FakeAws, **settings: Any) -> Producer:
@@ -42,24 +34,12 @@ def made(aws: FakeAws, **settings: Any) -> Producer:
 PUT = Put(STREAM, "k", b"x", headers=HEADERS)
 
 
-async def in_a_loop(aws: FakeAws, put: Callable[[AsyncProducer], Any], settings: dict[str, Any]) -> None:
-    config = ProducerConfig(record_max_buffered_time=0.005, **settings)
-    async with AsyncProducer(config, client=aws.client("kinesis")) as producer:
-        await put(producer)
-
-
 WAYS: dict[str, Callable[[Producer], Any]] = {
     "put": lambda producer: producer.put(STREAM, "k", b"x", headers=HEADERS),
     "put with a hash key": lambda producer: producer.put(STREAM, "k", b"x", 7, headers=HEADERS),
     "try_put": lambda producer: producer.try_put(STREAM, "k", b"x", headers=HEADERS),
     "put_many": lambda producer: producer.put_many(STREAM, [PUT]),
     "put_many by ARN": lambda producer: producer.put_many(ARN, [PUT._replace(stream=StreamId.parse(ARN))]),
-    "send": lambda producer: producer.send(STREAM, "k", b"x", headers=HEADERS),
-}
-ASYNC_WAYS: dict[str, Callable[[AsyncProducer], Any]] = {
-    "put": lambda producer: producer.put(STREAM, "k", b"x", headers=HEADERS),
-    "put_and_wait": lambda producer: producer.put_and_wait(STREAM, "k", b"x", headers=HEADERS),
-    "put_many": lambda producer: producer.put_many(STREAM, [PUT]),
     "send": lambda producer: producer.send(STREAM, "k", b"x", headers=HEADERS),
 }
 
@@ -71,12 +51,6 @@ def test_every_way_in_takes_headers(aws: FakeAws, way: str, settings: dict[str, 
         WAYS[way](producer)
         assert producer.flush(LONG) == 0
         assert producer.stats().buffered_bytes == 0
-    assert stored_headers(aws) == {b"x": READ}
-
-
-@pytest.mark.parametrize("way", ASYNC_WAYS)
-def test_every_way_in_of_a_loop_takes_headers(aws: FakeAws, way: str) -> None:
-    asyncio.run(in_a_loop(aws, ASYNC_WAYS[way], {}))
     assert stored_headers(aws) == {b"x": READ}
 
 
@@ -119,7 +93,7 @@ def test_what_is_refused(
             assert raised.value.field == field
         with pytest.raises(TypeError, match="header"):
             producer.try_put(STREAM, "k", b"x", header={})  # type: ignore[call-arg]
-        with pytest.raises(PutManyError, match="a Put for other among records for orders"):
+        with pytest.raises(PutManyError, match="other"):
             producer.put_many(STREAM, [PUT._replace(stream="other")])
         assert producer.stats().user_records_put == 0
 
@@ -132,9 +106,7 @@ def test_the_largest_record_with_headers_is_stored_and_one_byte_more_is_refused(
     limit = 4_096 + (WRAPPING if idempotent else 0)
     with made(aws, idempotent=idempotent, request_timeout=1.0, max_user_record_size=4_096) as producer:
         put = partial(producer.put, STREAM, "k" * 9, explicit_hash_key=explicit, headers={"n": "v" * 1_000})
-        with pytest.raises(
-            InvalidRecordError, match=f"in an aggregate; the limit of orders is {limit:,}"
-        ) as no:
+        with pytest.raises(InvalidRecordError, match=f"{limit:,}") as no:
             put(bytes(3_500))
         over = int(str(no.value).split(" have ")[1].split(" ")[0].replace(",", "")) - limit
         with pytest.raises(InvalidRecordError):
@@ -149,18 +121,12 @@ def test_the_largest_record_with_headers_is_stored_and_one_byte_more_is_refused(
 TENANT = {"tenant": b"acme"}
 
 
-def code_of(record: Any) -> str:
-    error = record.exception(timeout=0)
-    assert isinstance(error, RecordFailedError)
-    return error.attempts[-1].code
-
-
 def test_a_stream_that_places_records_fails_those_with_headers_and_no_other() -> None:
     simulation = simulate(ProducerConfig(record_max_buffered_time=0.0), **AUTO)
     records = [simulation.put("k", b"%d" % n, headers=TENANT if n % 2 else {}) for n in range(10)]
     simulation.run()
     simulation.check()
-    assert [code_of(record) for record in records[1::2]] == ["HeadersImpossible"] * 5
+    assert [failure_of(record).attempts[-1].code for record in records[1::2]] == ["HeadersImpossible"] * 5
     assert [record.exception() for record in records[::2]] == [None] * 5
     assert {one.data for one in simulation.stored(like_a_kcl=False)} == {b"0", b"2", b"4", b"6", b"8"}
 
@@ -176,7 +142,7 @@ def test_a_stream_that_begins_to_place_records_fails_what_it_can_no_longer_take(
     assert early.exception() is None
     failed = [record for record in late if record.exception() is not None]
     assert failed
-    assert {code_of(record) for record in failed} == {"HeadersImpossible"}
+    assert {failure_of(record).attempts[-1].code for record in failed} == {"HeadersImpossible"}
 
 
 def test_they_wait_for_the_summary_and_no_other_record_does() -> None:
@@ -197,7 +163,7 @@ def test_they_expire_if_the_summary_never_comes() -> None:
     simulation.aws.faults.add(Fault(kind="error", operation="DescribeStreamSummary"))
     record = simulation.put("k", b"headers", headers=TENANT)
     simulation.run(until=10.0)
-    assert "until it was known whether the stream places records itself" in str(record.exception(timeout=0))
+    assert failure_of(record).attempts[-1].code == "Expired"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +174,7 @@ def test_without_the_permission_for_the_summary_the_setting_decides(default: Any
     simulation.aws.faults.add(DENIED)
     record = simulation.put("k", b"headers", headers=TENANT)
     simulation.run()
-    assert (code and code_of(record)) == (None if record.exception() is None else code)
+    assert (code and failure_of(record).attempts[-1].code) == (None if record.exception() is None else code)
 
 
 def test_put_refuses_them_once_the_stream_is_known(aws: FakeAws) -> None:
@@ -216,7 +182,7 @@ def test_put_refuses_them_once_the_stream_is_known(aws: FakeAws) -> None:
     with made(aws) as producer:
         producer.put("auto", "k", b"x").result(LONG)
         producer.put("auto", None, b"x").result(LONG)
-        with pytest.raises(InvalidRecordError, match="stream auto places records itself") as raised:
+        with pytest.raises(InvalidRecordError) as raised:
             producer.put("auto", "k", b"x", headers=HEADERS)
         assert raised.value.field == "headers"
 

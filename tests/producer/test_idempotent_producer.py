@@ -16,9 +16,6 @@ from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.once.names import Names
 from kinesis_sdk.common.once.stamps import WRAPPING
 from kinesis_sdk.common.once.table import NAMED
-from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.common.shards import list_shards
-from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import (
     AsyncProducer,
     FailedRecord,
@@ -30,7 +27,7 @@ from kinesis_sdk.producer import (
     read_spool,
 )
 from kinesis_sdk.testing import FakeAws, Fault
-from tests.producer.simulation import STREAM, Copy, copies_of
+from tests.producer.simulation import STREAM, Copy, copies_of, read_stream
 from tests.producer.support import LONG, Gate
 
 MIB = 1024 * 1024
@@ -48,16 +45,11 @@ def aws() -> FakeAws:
 
 def copies(aws: FakeAws) -> dict[bytes, Copy]:
     """Every user record in the stream; none of them is there twice."""
-    client = aws.client("kinesis")
     found: dict[bytes, Copy] = {}
-    for shard in list_shards(client, StreamId(STREAM)):
-        iterator = client.get_shard_iterator(
-            StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        for item in client.get_records(ShardIterator=iterator)["Records"]:
-            for copy in copies_of(KinesisRecord.from_api(item), shard):
-                assert copy.data not in found
-                found[copy.data] = copy
+    for shard, records in read_stream(aws.client("kinesis")):
+        for copy in (copy for record in records for copy in copies_of(record, shard)):
+            assert copy.data not in found
+            found[copy.data] = copy
     return found
 
 
@@ -163,11 +155,9 @@ def test_names_and_windows_that_are_refused(aws: FakeAws, name: Any, window: Any
 
 def test_a_name_needs_an_idempotent_producer(aws: FakeAws) -> None:
     with Producer(client=aws.client("kinesis")) as producer:
-        with pytest.raises(
-            InvalidRecordError, match="dedup_id: needs ProducerConfig\\(idempotent=True, dedup_namespace=…\\)"
-        ):
+        with pytest.raises(InvalidRecordError, match=r"^dedup_id: "):
             producer.put(STREAM, "k", b"x", dedup_id="1")
-        with pytest.raises(InvalidRecordError, match="with idempotent=True is needed to put it again"):
+        with pytest.raises(InvalidRecordError, match="idempotent=True"):
             producer.put_again(FailedRecord(STREAM, "k", None, b"x", ValueError(), HELD))
         # What has no identity is put as ever.
         result = producer.put_again(FailedRecord(STREAM, "k", None, b"x", ValueError())).result(LONG)
@@ -178,11 +168,8 @@ def test_a_name_needs_an_idempotent_producer(aws: FakeAws) -> None:
 def test_a_record_that_travels_alone_has_less_room(aws: FakeAws) -> None:
     largest = MIB - WRAPPING - 1
     with Producer(dataclasses.replace(QUICK, rate_limit=1000), client=aws.client("kinesis")) as producer:
-        with pytest.raises(InvalidRecordError) as caught:
+        with pytest.raises(InvalidRecordError, match="1,048,444"):
             producer.put(STREAM, "k", b"x" * (largest + 1))
-        assert "the limit of orders is 1,048,444, without 132 for its identity (idempotent=True)" in str(
-            caught.value
-        )
         # The explicit hash key with the most digits, none, and the longest partition key and fields.
         for key, explicit in (("k", 2**128 - 1), ("k", None), ("\U0001f600" * 256, 2**128 - 1)):
             data = f"{key[0]}{explicit}".encode().ljust(MIB - WRAPPING - len(key.encode()), b"x")
@@ -197,7 +184,7 @@ def test_a_client_that_repeats_by_itself_is_refused(aws: FakeAws, retries: dict[
                 pass
 
     Repeating.meta.config.retries = retries  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"client=.*sends each request once with idempotent=True"):
+    with pytest.raises(ConfigError, match=r"^client="):
         Producer(QUICK, client=Repeating())
     Repeating.meta.config.retries = {"total_max_attempts": 1}  # type: ignore[attr-defined]
     Producer(QUICK, client=Repeating()).close()

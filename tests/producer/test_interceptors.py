@@ -22,10 +22,9 @@ from kinesis_sdk.producer import (
     SendRequest,
 )
 from kinesis_sdk.testing import FakeAws, Fault
+from tests.producer.simulation import STREAM
 from tests.producer.stored import stored, stored_headers
 from tests.producer.support import LONG
-
-STREAM = "orders"
 
 
 class Noting(ProducerInterceptor):
@@ -52,13 +51,6 @@ class Noting(ProducerInterceptor):
             raise
         else:
             self.heard.append((self.name, "rejected", request.rejected))
-
-
-@pytest.fixture
-def aws() -> FakeAws:
-    aws = FakeAws(throttle=False)
-    aws.client("kinesis").create_stream(StreamName=STREAM, ShardCount=1)
-    return aws
 
 
 def made(aws: FakeAws, *interceptors: Any, kind: Any = Producer, **settings: Any) -> Any:
@@ -205,7 +197,7 @@ def test_what_the_others_raise_is_logged_and_costs_no_record(
         assert producer.put(STREAM, "k", b"secret").result(LONG)
     assert [one[1] for one in by_side(heard)] == [b"secret", "accepted", "begins", "rejected"]
     name = method if method.startswith("on_") else "on_request"
-    assert f"an interceptor raised (1 times so far) in Failing.{name};" in caplog.text
+    assert f"Failing.{name}" in caplog.text
     assert "secret" not in caplog.text
 
 

@@ -13,10 +13,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from types import FrameType
@@ -26,7 +25,6 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from kinesis_sdk.common.errors import (
-    AwsConfigError,
     BufferFullError,
     ConfigError,
     InvalidRecordError,
@@ -49,48 +47,14 @@ from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.responses import ResponseHandler
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.fuzz import TIMES, share
+from tests.producer.simulation import STREAM
 from tests.producer.stored import payloads as stored
-from tests.producer.support import LONG, Gate, interpreted
+from tests.producer.support import LONG, Gate, Make, failure_of, interpreted
 
-STREAM = "orders"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 MIB = 1024 * 1024
-QUICK = 0.005
-
 ROOM = str(Path(sys.modules[Producer.__module__].__file__ or "").parent)
 """Where the producer's code is."""
-
-Make = Callable[..., Producer]
-
-
-@pytest.fixture
-def aws() -> FakeAws:
-    account = FakeAws(throttle=False)
-    account.client("kinesis").create_stream(StreamName=STREAM, ShardCount=2)
-    return account
-
-
-@pytest.fixture
-def gate(aws: FakeAws) -> Iterator[Gate]:
-    gate = Gate(aws)
-    yield gate
-    gate.open.set()
-
-
-@pytest.fixture
-def make(gate: Gate) -> Iterator[Make]:
-    made: list[Producer] = []
-
-    def build(client: Any = gate, **settings: Any) -> Producer:
-        settings = {"record_max_buffered_time": QUICK, **settings}
-        producer = Producer(ProducerConfig(**settings), client=client)
-        made.append(producer)
-        return producer
-
-    yield build
-    gate.open.set()
-    for producer in made:
-        producer.close(LONG)
 
 
 def settle(producer: Producer, stream: str = STREAM) -> None:
@@ -102,12 +66,6 @@ def settle(producer: Producer, stream: str = STREAM) -> None:
         if pipeline.topology.described:
             return
     raise AssertionError("the stream's facts do not come")
-
-
-def cause_of(record: PendingRecord) -> BaseException | None:
-    error = record.exception(LONG)
-    assert isinstance(error, RecordFailedError)
-    return error.__cause__
 
 
 # ---------------------------------------------------------------------- the main road
@@ -249,12 +207,6 @@ def test_the_size_limit_counts_the_bytes_of_key_and_data(make: Make) -> None:
 # ---------------------------------------------------------------------- what the service says no to
 
 
-def test_an_unknown_stream_fails_soon_with_the_cause(make: Make) -> None:
-    producer = make()
-    assert isinstance(cause_of(producer.put("nowhere", "k", b"x")), ResourceNotFoundError)
-    assert producer.put(STREAM, "k", b"x").result(LONG), "other streams go on"
-
-
 def test_an_endpoint_that_is_late_at_the_start_is_named_at_once_and_waited_for(
     make: Make, aws: FakeAws, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,90 +234,17 @@ def test_an_endpoint_that_is_late_at_the_start_is_named_at_once_and_waited_for(
     assert stored(aws, STREAM) == Counter({b"x": 1})
 
 
-def test_without_a_region_there_is_no_producer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "nowhere"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(AwsConfigError, match="region"):
-        Producer()
-    with pytest.raises(AwsConfigError, match="endpoint"):
-        Producer(region_name="us-east-1", endpoint_url="not a url")
-
-
-def denied(operation: str) -> Fault:
-    return Fault(kind="error", operation=operation, code="AccessDeniedException", status=400)
-
-
-def test_without_the_permission_to_describe_it_goes_on(
-    make: Make, aws: FakeAws, caplog: pytest.LogCaptureFixture
-) -> None:
-    aws.faults.add(denied("DescribeStreamSummary"))
-    producer = make(record_max_buffered_time=60.0)
-    with caplog.at_level(logging.WARNING):
-        settle(producer)
-    assert "assuming the default" in caplog.text
-    before = producer.stats().kinesis_records_stored
-    futures = [producer.put(STREAM, f"k{number}", b"x") for number in range(100)]
-    assert producer.flush(LONG) == 0
-    assert {future.result(0).shard_id for future in futures} == {
-        "shardId-000000000000",
-        "shardId-000000000001",
-    }
-    assert producer.stats().kinesis_records_stored == before + 2
-
-
-def test_without_the_permission_to_list_shards_only_equal_keys_share_an_aggregate(
-    make: Make, aws: FakeAws, gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
-    aws.faults.add(denied("ListShards"))
-    producer = make(record_max_buffered_time=60.0)
-    with caplog.at_level(logging.WARNING):
-        settle(producer)
-    assert "aggregating only records with equal hash keys" in caplog.text
-    before = gate.entries
-    for number in range(100):
-        producer.put(STREAM, f"k{number % 10}", b"%d" % number)
-    assert producer.flush(LONG) == 0
-    assert gate.entries == before + 10
-    found = stored(aws)
-    del found[b"settle"]
-    assert found == {b"%d" % number: 1 for number in range(100)}
-
-
 def test_without_the_permission_to_put_records_fail_at_once(make: Make, aws: FakeAws) -> None:
-    aws.faults.add(denied("PutRecords"))
-    cause = cause_of(make().put(STREAM, "k", b"x"))
+    aws.faults.add(Fault(kind="error", operation="PutRecords", code="AccessDeniedException", status=400))
+    cause = failure_of(make().put(STREAM, "k", b"x"), LONG).__cause__
     assert isinstance(cause, PermanentAwsError)
     assert cause.code == "AccessDeniedException"
-
-
-def test_the_streams_record_limit_counts_once_it_is_known(make: Make, gate: Gate) -> None:
-    described = threading.Event()
-
-    def describe(**request: Any) -> dict[str, Any]:
-        assert described.wait(LONG)
-        answer: dict[str, Any] = gate.client.describe_stream_summary(**request)
-        return answer
-
-    gate.replace["describe_stream_summary"] = describe
-    producer = make(max_user_record_size=10 * MIB)
-    early = producer.put(STREAM, "k", b"x" * (2 * MIB))
-    cause = cause_of(early)
-    assert isinstance(cause, PermanentAwsError)
-    assert "PutRecords" in str(cause)
-    described.set()
-    settle(producer)
-    with pytest.raises(InvalidRecordError, match="1,048,576"):
-        producer.put(STREAM, "k", b"x" * (2 * MIB))
 
 
 def test_errors_do_not_keep_requests_in_memory(make: Make, aws: FakeAws) -> None:
     aws.faults.add(Fault(kind="error", operation="PutRecords", code="AccessDeniedException", status=400))
     future = make().put(STREAM, "k", b"x" * 1_000)
-    link = cause_of(future)
+    link = failure_of(future, LONG).__cause__
     links = 0
     while link is not None:
         links += 1
@@ -438,25 +317,6 @@ def test_a_put_that_waits_goes_on_when_room_comes_and_the_bound_holds(make: Make
     assert producer.flush(LONG) == 0
     assert 50_000 < highest <= 65_536
     assert producer.stats().user_records_stored == 400
-
-
-def test_open_aggregates_are_left_to_fill_while_anything_is_on_its_way(make: Make, gate: Gate) -> None:
-    gate.open.clear()
-    producer = make(record_max_buffered_time=60.0)
-    engine, pipeline = producer._engine, producer._engine.pipeline(StreamId(STREAM))
-    producer.put(STREAM, "k", b"on its way")
-    producer.flush(0)
-    assert gate.arrived.acquire(timeout=LONG)
-    producer.put(STREAM, "k", b"open")
-    with engine._lock:
-        engine._loop._hurry(time.monotonic())
-        assert pipeline.queue.aggregator.next_deadline < float("inf")
-    gate.open.set()
-    assert producer.flush(LONG) == 0
-    producer.put(STREAM, "k", b"open")
-    with engine._lock:
-        engine._loop._hurry(time.monotonic())
-        assert pipeline.queue.aggregator.next_deadline == float("inf")
 
 
 def test_full_aggregates_do_not_wait_for_their_deadline_while_a_put_waits_for_room(make: Make) -> None:
@@ -574,18 +434,6 @@ def test_a_flush_ends_although_a_retried_record_shares_a_kinesis_record_with_new
     assert producer.close(LONG) == 0
 
 
-def test_flushing_again_and_again_keeps_no_books(make: Make, gate: Gate) -> None:
-    gate.open.clear()
-    producer = make(record_max_buffered_time=60.0)
-    producer.put(STREAM, "k", b"x")
-    for _ in range(1_000):
-        producer.flush(0)
-    assert len(producer._engine._shared.usage.outstanding) == 1
-    gate.open.set()
-    assert producer.flush(LONG) == 0
-    assert not producer._engine._shared.usage.outstanding
-
-
 def test_an_unused_producer_starts_no_threads(make: Make) -> None:
     producer = make()
     assert producer.flush() == 0
@@ -662,7 +510,6 @@ def test_close_with_a_timeout_leaves_no_record_without_a_result(make: Make, gate
         error = future.exception(0)
         assert isinstance(error, RecordFailedError)
         assert isinstance(error.__cause__, ProducerClosedError)
-        assert "may or may not be stored" in str(error)
     sent = len(gate.requests)
     calls: list[object] = []
     futures[0].add_done_callback(calls.append)
@@ -709,8 +556,8 @@ def test_a_context_manager_delivers_whatever_ends_it(gate: Gate, aws: FakeAws, e
     assert stored(aws) == {b"x": 1}
 
 
-def test_it_can_not_be_pickled_and_says_what_to_do(make: Make) -> None:
-    with pytest.raises(TypeError, match="create it inside the task"):
+def test_it_can_not_be_pickled(make: Make) -> None:
+    with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(make())
 
 
@@ -1162,7 +1009,7 @@ def test_keys_of_a_missing_stream_are_forgotten(make: Make, gate: Gate) -> None:
     gate.replace["put_records"] = gone
     record = producer.put(STREAM, "k", b"x")
     assert producer.flush(LONG) == 0
-    assert isinstance(cause_of(record), ResourceNotFoundError)
+    assert isinstance(failure_of(record, LONG).__cause__, ResourceNotFoundError)
     with producer._engine._lock:
         assert not pipeline.known.by_key
         assert not pipeline.known.ends
@@ -1352,7 +1199,7 @@ def test_an_interrupt_in_close_fails_what_is_left(
     monkeypatch.setattr(producer._engine._shared.changed, "wait_for", interrupt)
     with pytest.raises(KeyboardInterrupt):
         producer.close()
-    assert isinstance(cause_of(future), ProducerClosedError)
+    assert isinstance(failure_of(future, LONG).__cause__, ProducerClosedError)
     assert producer.close() == 0
 
 
@@ -1392,7 +1239,7 @@ def test_an_interrupt_at_any_instruction_of_a_failure_in_close_loses_no_result(
         finally:
             sys.settrace(before)
         assert all(future.done() for future in futures), instruction
-        assert all(isinstance(cause_of(future), ProducerClosedError) for future in futures)
+        assert all(isinstance(failure_of(future, LONG).__cause__, ProducerClosedError) for future in futures)
         assert producer.close(0) == 0
         assert producer.stats().buffered_bytes == 0
         if steps < instruction:
@@ -1441,7 +1288,7 @@ def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_cal
     with pytest.raises(KeyboardInterrupt):
         producer.close(0)
     assert all(future.done() for future in futures)
-    assert all(isinstance(cause_of(future), ProducerClosedError) for future in futures)
+    assert all(isinstance(failure_of(future, LONG).__cause__, ProducerClosedError) for future in futures)
     assert Counter(map(id, called)) == dict.fromkeys(map(id, futures), 1)
     assert not caplog.records, "what has run is not tried again"
     assert producer.close(0) == 0
@@ -1735,7 +1582,7 @@ def test_close_in_a_forked_child_does_not_wait_for_what_runs_in_the_parent(gate:
         assert release.wait(LONG)
 
     hook = hold if way == "hook" else None
-    producer = Producer(ProducerConfig(record_max_buffered_time=QUICK), client=gate, on_record_failed=hook)
+    producer = Producer(ProducerConfig(record_max_buffered_time=0.005), client=gate, on_record_failed=hook)
     try:
         future = producer.put("nowhere" if way == "hook" else STREAM, "k", b"x")
         if way == "callback":

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.metrics import CloudWatchMetrics, MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, Fault
@@ -53,21 +50,6 @@ def test_metrics_agree_with_the_statistics() -> None:
     assert len(shards) == 2
 
 
-def test_failures_lower_the_success_rate_of_their_shard() -> None:
-    aws = make_aws()
-    metrics = MemoryMetrics()
-    with Producer(
-        ProducerConfig(fail_if_throttled=True), client=aws.client("kinesis"), metrics=metrics
-    ) as producer:
-        producer.put("orders", "a", b"x", explicit_hash_key=0).result()
-        aws.faults.add(Fault(kind="partial", operation="PutRecords"))
-        with pytest.raises(RecordFailedError):
-            producer.put("orders", "a", b"x", explicit_hash_key=0).result()
-    first = metrics.get("UserRecordsPut", StreamName="orders", ShardId="shardId-000000000000")
-    assert first is not None
-    assert first.mean == 0.5
-
-
 def test_a_producers_metrics_reach_cloudwatch() -> None:
     aws = make_aws()
     metrics = CloudWatchMetrics(aws.client("cloudwatch"), level="summary", granularity="stream")
@@ -76,15 +58,3 @@ def test_a_producers_metrics_reach_cloudwatch() -> None:
     names = {(datum["MetricName"], len(datum["Dimensions"])) for datum in aws.cloudwatch.metric_data()}
     expected = {"UserRecordsPut", "KinesisRecordsPut", "AllErrors", "BufferingTime"}
     assert names == {(name, depth) for name in expected for depth in (0, 1)}
-
-
-def test_a_sink_that_raises_does_not_hurt_the_records() -> None:
-    class Broken:
-        def add(self, *_: object) -> None:
-            raise OSError("disk full")
-
-        retire = add
-
-    aws = make_aws()
-    with Producer(client=aws.client("kinesis"), metrics=Broken()) as producer:
-        assert producer.put("orders", "a", b"x").result().sequence_number

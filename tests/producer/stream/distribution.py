@@ -16,8 +16,7 @@ DENIED = Fault(kind="error", operation="DescribeStreamSummary", code="AccessDeni
 def simulate(config: ProducerConfig | None = None, *, seed: int = 0, **stream: Any) -> Simulation:
     simulation = Simulation(config, seed=seed, throttle=False)
     if stream:
-        simulation.client.delete_stream(StreamName=STREAM)
-        simulation.client.create_stream(StreamName=STREAM, **stream)
+        simulation.recreate(**stream)
     return simulation
 
 

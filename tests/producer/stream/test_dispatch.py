@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.stream.dispatch import NEVER, CallPause, InFlightLimit, Lane, Returned
@@ -150,8 +148,7 @@ def simulation(
         aggregation_max_count=aggregation_max_count,
     )
     made = Simulation(config, shards=1, latency=0.05, throttle=False)
-    made.put("warm", b"up")
-    made.run()
+    made.warm()
     return made
 
 
@@ -172,26 +169,3 @@ def test_so_many_requests_of_a_shard_are_in_flight_and_no_more(limit: int | None
     made.run()
     made.check()
     assert most == (20 if limit is None else limit)
-
-
-def test_rejected_requests_and_aggregates_are_divided_within_the_limit() -> None:
-    made = simulation(1, collection_max_count=500, aggregation_max_count=4)
-    bad = [b"bad 1", b"bad 7"]
-    put_records = made.client.put_records
-
-    def picky(**request: Any) -> dict[str, Any]:
-        if any(text in record["Data"] for record in request["Records"] for text in bad):
-            error = {"Code": "ValidationException", "Message": "a record is bad"}
-            raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, "PutRecords")
-        response: dict[str, Any] = put_records(**request)
-        return response
-
-    made.client.put_records = picky
-    for number in range(16):
-        data = b"bad %d" % number
-        made.put(f"k{number}", data if data in bad else b"good %d" % number)
-    made.run()
-    made.check()
-    assert len(made.requests) > 5
-    failed = [data for record, data in zip(made.records, made.payloads, strict=True) if record.exception(0)]
-    assert failed == bad

@@ -107,8 +107,7 @@ def test_a_record_that_failed_has_no_dict_of_its_own() -> None:
 def test_what_wakes_together_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 500
     simulation = Simulation(ProducerConfig(rate_limit=10_000), shards=1, latency=0.001, throttle=False)
-    simulation.put("warm", b"up")
-    simulation.run()
+    simulation.warm()
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure", count=3))
     for _ in range(count):
         simulation.put("k", b"x")
@@ -145,8 +144,7 @@ def test_what_fills_requests_at_once_is_not_sent_as_fast_as_it_is_refused(aggreg
         rate_limit=10_000,
     )
     simulation = Simulation(config, latency=0.001, throttle=False)
-    simulation.put("warm", b"up")
-    simulation.run()
+    simulation.warm()
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
     for number in range(100):
         simulation.put(f"k{number % 20}", b"x" * 60)

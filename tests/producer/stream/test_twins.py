@@ -12,12 +12,10 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.once.reader import RunReader
 from kinesis_sdk.common.once.shell import carry_out
 from kinesis_sdk.common.once.stamps import fresh_entropy
-from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.testing import Fault
 from tests.fuzz import seeds
-from tests.producer.simulation import STREAM, Simulation, run_together
+from tests.producer.simulation import STREAM, Simulation, read_stream, run_together
 
 
 def put(simulation: Simulation, key: str, data: bytes) -> None:
@@ -27,14 +25,7 @@ def put(simulation: Simulation, key: str, data: bytes) -> None:
 def delivered(simulation: Simulation) -> Counter[bytes]:
     """What readers deliver, by payload."""
     found: Counter[bytes] = Counter()
-    for shard in list_shards(simulation.client, simulation.stream):
-        iterator = simulation.client.get_shard_iterator(
-            StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        simulation.clock.advance(6)  # far from every read limit
-        page = simulation.client.get_records(ShardIterator=iterator)
-        assert page["MillisBehindLatest"] == 0
-        records = [KinesisRecord.from_api(item) for item in page["Records"]]
+    for shard, records in read_stream(simulation.client, advance=simulation.clock.advance):
         reader = RunReader(STREAM, shard.shard_id, shard.hash_key_range)
         reader.begin(records)
         users = deaggregate(records, on_tagged=reader.add)
