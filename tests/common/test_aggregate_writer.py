@@ -65,13 +65,6 @@ def test_bytes_are_those_of_protobuf_and_size_is_exact_after_every_append(items:
 
 @pytest.mark.fuzz
 @settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
-@given(ITEMS.filter(lambda items: len(items) > 1))
-def test_round_trip(items: list[Item]) -> None:
-    assert decode(filled(items).encode()) == subs(items)
-
-
-@pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(ITEMS, st.integers(0, 40_000), st.integers(1, 12))
 def test_limits_hold_and_a_rejected_append_changes_nothing(
     items: list[Item], max_size: int, max_count: int
@@ -317,11 +310,3 @@ def test_the_fast_paths_write_what_try_append_writes(
         assert fast.encode() == plain.encode()
         assert (fast.size, fast.lowest, fast.highest) == (plain.size, plain.lowest, plain.highest)
         assert len(fast.encode()) == fast.size
-
-
-def test_a_sealed_aggregate_takes_no_new_key() -> None:
-    aggregate = Aggregate(1_000, 100)
-    assert aggregate.try_append("a", None, b"x", hash_partition_key("a"))
-    aggregate.seal()
-    assert not aggregate.append_new("b", b"x", hash_partition_key("b"))
-    assert not aggregate.append_known("a", b"x")

@@ -18,16 +18,6 @@ def test_the_hint_names_purpose_package_and_extra() -> None:
     )
 
 
-def test_no_other_module_words_a_hint_of_its_own() -> None:
-    own = [
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        # In docstrings, double backquotes surround the command.
-        if re.search(r"(?<!``)pip install '", path.read_text(encoding="utf-8"))
-    ]
-    assert own == ["common/extras.py"]
-
-
 def test_every_extra_that_a_hint_names_exists() -> None:
     named = {
         extra

@@ -18,7 +18,6 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.serialization import decoding_record_type
 from kinesis_sdk.lambda_events import KinesisEvent
 from kinesis_sdk.spark import RECORD_ID
-from tests.consumer.fleet.engines import STREAM, Fleet
 
 SHARD = "shardId-000000000000"
 
@@ -72,29 +71,6 @@ def test_records_with_a_deserializer_have_it_too() -> None:
     assert (again.value, again.id) == (b"x", record.id)
     unknown = decoding_record_type(Upper(), "orders")(b"x", "k", "49")
     assert pickle.loads(pickle.dumps(unknown)) == unknown
-
-
-def test_a_worker_gives_the_same_after_it_reads_again() -> None:
-    """All leases are deleted in between, so the second worker reads everything again."""
-    fleet = Fleet(shards=2)
-    fleet.put(20)
-    seen: list[list[str]] = []
-
-    def run(name: str) -> None:
-        ids: list[str] = []
-        fleet.add(name, lambda batch: ids.extend(record.id for record in batch.records))
-        fleet.run(30)
-        fleet.crash(name)
-        fleet.run(60)
-        for lease in fleet.store.list():
-            fleet.store.delete(lease.lease_key)
-        seen.append(sorted(ids))
-
-    run("w1")
-    run("w2")
-    assert len(set(seen[0])) == 20
-    assert seen[0] == seen[1]
-    assert all(text.startswith(f"{STREAM}/shardId-") for text in seen[0])
 
 
 def test_a_lambda_function_and_spark_give_the_same() -> None:

@@ -173,5 +173,5 @@ def test_a_sealed_form_needs_its_table_of_runs() -> None:
     aggregate = Aggregate(1_000, 10, runs=Runs())
     aggregate.try_append("k", None, b"x", place(("k", None, b"x")))
     sealed: SealedAggregate = aggregate.seal_with(Identity())
-    with pytest.raises(ValueError, match="has not been set"):
+    with pytest.raises(ValueError, match="set"):
         sealed.encode()

@@ -85,7 +85,7 @@ def test_immutable(name: str) -> None:
     "text", ["", "-1", "+1", " 1", "1 ", "1e5", "٣", "latest", "0x1", "1.0", "1" * 130, "9" * 100_000]
 )
 def test_texts_that_are_no_position(text: str) -> None:
-    with pytest.raises(ValueError, match="not a sequence number or sentinel") as caught:
+    with pytest.raises(ValueError) as caught:
         ExtendedSequenceNumber(text)
     assert len(str(caught.value)) < 200
 

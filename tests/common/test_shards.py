@@ -352,14 +352,14 @@ def test_pages_without_an_end_are_an_error(shards: list[dict[str, Any]]) -> None
     calls = itertools.count(1)
     client = mock.Mock()
     client.list_shards = lambda **_: {"Shards": shards, "NextToken": f"t{next(calls)}"}
-    with pytest.raises(ProtocolError, match="ListShards: no end after 1,000 pages"):
+    with pytest.raises(ProtocolError, match="1,000 pages"):
         list_shards(client, StreamId("orders"))
     assert next(calls) == 1001
 
 
 def test_a_repeated_token_is_an_error_and_not_an_endless_loop() -> None:
     client = Recorder(*[{"Shards": [], "NextToken": token} for token in ("t1", "t2", "t1", "t2")])
-    with pytest.raises(ProtocolError, match="page token was repeated"):
+    with pytest.raises(ProtocolError, match="repeated"):
         list_shards(client, NAMED)  # type: ignore[arg-type]
     assert len(client.requests) == 3
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.validation import MAX_INT, check_int
 from kinesis_sdk.multilang.settings import parse_settings
 
 
@@ -16,14 +15,6 @@ def test_a_password_under_a_wrong_key_is_not_shown(key: str) -> None:
         parse_settings(text)
     assert "SECRET" not in str(caught.value)
     assert "http://host/" in str(caught.value)
-
-
-@pytest.mark.parametrize("value", [MAX_INT + 1, 10**400])
-def test_integers_have_64_bits(value: int) -> None:
-    check_int("size", MAX_INT, 0)
-    check_int("hash_key", 2**100, 0, 2**128)
-    with pytest.raises(ConfigError, match=r"an integer of at least 0, and below 2\^63"):
-        check_int("size", value, 0)
 
 
 @pytest.mark.parametrize(

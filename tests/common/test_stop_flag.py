@@ -58,24 +58,6 @@ def test_a_signal_handler_may_set_it_at_any_step(method: str) -> None:
     assert after > 1
 
 
-def test_an_event_is_interrupted_while_it_holds_its_lock() -> None:
-    """`interrupted` finds what `StopFlag` is for."""
-    held = []
-    event = threading.Event()
-
-    def note() -> None:
-        lock = event._cond  # type: ignore[attr-defined]
-        free = lock.acquire(blocking=False)
-        if free:
-            lock.release()
-        held.append(not free)
-
-    after = 1
-    while interrupted(lambda: event.wait(0), note, after):
-        after += 1
-    assert any(held)
-
-
 def test_it_ends_all_waits() -> None:
     flag = StopFlag()
     assert not flag.is_set()

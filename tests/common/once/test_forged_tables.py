@@ -44,22 +44,6 @@ def test_a_look_up_for_forged_suspects_takes_as_many_steps_as_it_reads(name: str
     assert many <= 1.25 * few
 
 
-def test_the_steps_show_a_quadratic_mistake() -> None:
-    """The measure itself: what sorts a list again for each run is noticed."""
-
-    def again(size: int) -> int:
-        found: list[int] = []
-
-        def work() -> None:
-            for number in range(size):
-                found.append(number)
-                found.sort()
-
-        return steps_of(work, below="tests/common/once")
-
-    assert again(400) > 12 * again(100)
-
-
 # What they are worth: a table that no producer writes is judged by the same rules
 
 

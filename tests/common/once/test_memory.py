@@ -71,69 +71,6 @@ def test_a_name_is_not_a_date_of_the_same_bytes() -> None:
     assert numbers(memory) == []
 
 
-def test_runs_are_found_by_what_they_have_in_common() -> None:
-    memory = begun()
-    memory.begin(1, 10, DIGEST)
-    memory.add_run(KEY, 100, 10, 0)
-    memory.add_run(KEY, 130, 5, 10)
-    memory.add_run(LATER, 100, 50, 15)
-    memory.begin(2, 20, DIGEST)
-    memory.add_run(KEY, 110, 10, 0)
-    assert sorted(memory.parts(KEY, (105, 131), 3, 0, 0)) == [(105, 109), (110, 119), (130, 131)]
-    assert memory.parts(KEY, (105, 131), 3, 0, 11) == [(110, 119)]
-    assert memory.parts(KEY, (120, 129), 3, 0, 0) == []
-    assert memory.parts(b"another producer"[:14], (100, 110), 3, 0, 0) == []
-
-
-@pytest.mark.parametrize("is_sealed", [False, True])
-@pytest.mark.parametrize("is_compressed", [False, True])
-def test_only_what_is_before_a_position_counts(is_sealed: bool, is_compressed: bool) -> None:
-    """A reader that reads again what it has must not drop a record for itself."""
-    segment = Segment()
-    for sequence in (BASE + 10, BASE + 20, BASE + 30):
-        segment.begin(sequence, 5, DIGEST)
-        segment.add_name(name(1), 3)
-        segment.add_run(KEY, 7, 2, 4)
-        segment.add_name(name(sequence), 6)
-    if is_sealed:
-        segment.seal()
-    if is_compressed:
-        segment.compress()
-
-    def is_found(sequence: int, sub: int) -> tuple[bool, bool]:
-        return (
-            segment.has_name(name(1), BASE + sequence, sub, 0),
-            [*segment.parts(KEY, (7, 7), BASE + sequence, sub, 0)] != [],
-        )
-
-    assert is_found(10, 3) == is_found(9, 100) == (False, False)
-    assert is_found(10, 4) == (True, False)
-    assert is_found(10, 5) == is_found(11, 0) == is_found(20, 0) == is_found(99, 0) == (True, True)
-    assert segment.has_name(name(BASE + 20), BASE + 20, 7, 0)
-    assert not segment.has_name(name(BASE + 20), BASE + 20, 6, 0)
-    assert [*segment.parts(KEY, (7, 8), BASE + 30, 0, 0)] == [(7, 8)]
-
-
-def test_arrivals_that_are_not_known_count() -> None:
-    memory = begun()
-    memory.begin(1, None, DIGEST)
-    memory.add_name(name(1), 0)
-    memory.add_run(KEY, 5, 1, 1)
-    assert memory.has_name(name(1), 2, 0, 10**15)
-    assert memory.parts(KEY, (5, 5), 2, 0, 10**15) == [(5, 5)]
-
-
-def test_the_window_of_a_name_is_that_of_the_later_copy() -> None:
-    memory = begun()
-    for sequence, arrival in ((1, 1000), (2, 3000), (3, 2500)):
-        memory.begin(sequence, arrival, DIGEST)
-        memory.add_name(name(1), 0)
-    assert [memory.has_name(name(1), 4, 0, since) for since in (1000, 2600, 3000, 3001)] == [True] * 3 + [
-        False
-    ]
-    assert [memory.has_name(name(1), 2, 0, since) for since in (1000, 1001)] == [True, False]
-
-
 def test_a_copy_counts_that_arrived_at_the_very_beginning_of_the_window() -> None:
     memory = begun()
     for arrival in (1000, 1000 + KEPT_MILLIS // 2, 1000 + KEPT_MILLIS):  # in segments of their own

@@ -824,21 +824,6 @@ def test_runs_that_are_not_suspect_are_judged_as_any_others(
     assert shorter == traced(seed)
 
 
-def test_the_random_logs_have_what_they_are_for() -> None:
-    repeated = looked_up = misplaced = across = 0
-    for seed in range(15):
-        stream = Producer(Random(seed)).log()
-        for copies in stream.valid_copies().values():
-            repeated += len(copies) > 1
-            across += len({shard for shard, _, _ in copies}) > 1
-        for shard_id in in_order(stream.shards.values()):
-            for record in stream.logs[shard_id]:
-                batch = read(stream, stream.reader(shard_id), [record])
-                looked_up += bool(batch.calls.read)
-                misplaced += batch.decision.misplaced
-    assert min(repeated, looked_up, misplaced, across) > 10
-
-
 def test_times_are_milliseconds_since_1970(stream: Stream) -> None:
     stream.put(P, 5000, run(7, 0, flags=REPEAT))
     reader = stream.reader(P)

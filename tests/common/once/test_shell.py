@@ -16,41 +16,16 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import get_records
-from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from kinesis_sdk.testing import Fault
+from tests.common.account import STREAM, Account
 from tests.common.once.streams import aggregate
 
-STREAM = "orders"
 PARENT, CHILD = "shardId-000000000000", "shardId-000000000001"
 
 
-class World:
-    """A stream whose only shard was split after a record was put; the calls that are made."""
-
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock, throttle=False)
-        self.client = self.aws.client("kinesis")
-        self.client.create_stream(StreamName=STREAM, ShardCount=1)
-        self.clock.advance(5)
-        self.calls: list[str] = []
-        self.date = int(self.clock.time() * 1000)
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self.client, name)
-
-        def spy(**request: Any) -> Any:
-            self.calls.append(name)
-            return call(**request)
-
-        return spy
-
+class World(Account):
     def put(self, flags: int = 0) -> None:
-        data = aggregate([Run(1, 4, flags, b"producer", self.date, 7)], None)
-        self.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
-
-    def split(self) -> None:
-        self.client.split_shard(StreamName=STREAM, ShardToSplit=PARENT, NewStartingHashKey=str(2**127))
-        self.clock.advance(30)
+        self.store(aggregate([Run(1, 4, flags, b"producer", self.date, 7)], None))
 
     def records(self, shard_id: str) -> list[KinesisRecord]:
         iterator = self.client.get_shard_iterator(

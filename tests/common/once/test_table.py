@@ -229,63 +229,6 @@ def test_the_short_way_is_the_usual_one() -> None:
                     assert not is_unmarked(encode_table(STREAM, SHARD, [run._replace(flags=flags)]), count)
 
 
-@pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=35, fuzz=500))
-@given(RUNS, st.data())
-def test_damaged_tables_are_either_refused_or_read_as_they_stand(
-    runs: list[Run], data: st.DataObject
-) -> None:
-    """Cut, swapped, doubled, replaced: a table is accepted only if it is exactly what encodes to these characters."""
-    value = encode_table(STREAM, SHARD, runs)
-    for _ in range(data.draw(st.integers(1, 3))):
-        start = data.draw(st.integers(0, len(value)))
-        end = data.draw(st.integers(start, len(value)))
-        kind = data.draw(st.sampled_from(["cut", "double", "swap", "insert", "replace"]))
-        if kind == "cut":
-            value = value[:start] + value[end:]
-        elif kind == "double":
-            value = value[:end] + value[start:]
-        elif kind == "swap":
-            value = value[end:] + value[start:end] + value[:start]
-        elif kind == "insert":
-            value = value[:start] + data.draw(st.text(max_size=3)) + value[start:]
-        else:
-            value = value[:start] + data.draw(st.characters()) + value[start + 1 :]
-    counted = counts_in(value)
-    found = decode_table(value, STREAM, counted)
-    if found is not None:
-        made_for = found.made_for.to_bytes(4, "big")
-        again = urlsafe_b64encode(
-            b"\x10\0\0"
-            + (crc32(STREAM.encode()) & 0xFFFF).to_bytes(2, "big")
-            + made_for
-            + written_by_hand(STREAM, None, list(found.runs))[9:]
-        )
-        assert again.decode() == value
-        assert records(found.runs) == counted
-
-
-@given(st.text(max_size=80), st.integers(-1, 10))
-def test_no_text_raises(value: str, count: int) -> None:
-    assert decode_table(value, STREAM, count) is None
-
-
-@given(st.binary(min_size=33, max_size=33))
-def test_random_bytes_are_refused_unless_they_are_a_table(table: bytes) -> None:
-    table = written_by_hand(STREAM, SHARD, [PLAIN])[:9] + table[9:]
-    value = urlsafe_b64encode(table).decode()
-    count = int.from_bytes(table[9:12], "big")
-    found = decode_table(value, STREAM, count)
-    valid = (
-        count > 0
-        and table[12] >= 0x10
-        and table[12] & 0xF in FLAGS
-        and not (table[12] & NAMED and count > 1)
-        and int.from_bytes(table[27:], "big") + count <= 1 << 48
-    )
-    assert (found is not None) == valid
-
-
 @pytest.mark.parametrize(
     ("at", "byte", "why"),
     [
@@ -348,7 +291,7 @@ def test_what_cannot_be_written(run: Run) -> None:
 
 
 def test_a_table_has_a_run() -> None:
-    with pytest.raises(ValueError, match="at least one run"):
+    with pytest.raises(ValueError, match="run"):
         encode_table(STREAM, SHARD, [])
     assert decode_table(encode_table(STREAM, SHARD, [PLAIN])[:HEADER_LENGTH], STREAM, 0) is None
 

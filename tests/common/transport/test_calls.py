@@ -7,7 +7,6 @@ import gzip
 import json
 import logging
 import re
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from unittest import mock
@@ -34,7 +33,6 @@ from kinesis_sdk.common.errors import (
     KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
-    ThrottledError,
 )
 from kinesis_sdk.common.transport import (
     Transport,
@@ -636,30 +634,3 @@ def test_a_refresh_that_fails_while_learning_does_not_fail_the_call() -> None:
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
-
-
-def test_threads_get_their_own_responses(wire: Wire) -> None:
-    def respond(request: Any) -> tuple[int, bytes]:
-        iterator = json.loads(request.body)["ShardIterator"]
-        if iterator.endswith("7"):
-            return 400, json.dumps(
-                {"__type": "ProvisionedThroughputExceededException", "message": iterator}
-            ).encode()
-        return 200, page(int(iterator.rpartition("-")[2]) % 6, NextShardIterator=iterator)
-
-    def work(thread: int) -> None:
-        for index in range(60):
-            iterator = f"{thread}-{index}"
-            try:
-                found = get_records(wire.lean, iterator, 10)
-            except ThrottledError as error:
-                assert error.message == iterator
-            else:
-                assert found.next_iterator == iterator
-                assert len(found.records) == index % 6
-
-    wire.session.responses = [respond]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-    assert len(wire.session.requests) == 8 * 60
-    assert sum(type(request.headers) is dict for request in wire.session.requests) > 8 * 50

@@ -247,7 +247,7 @@ def test_the_number_of_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     for body in of_records(3):
         assert len(cbor.decode(body).records) == 3  # type: ignore[union-attr]
     for body in of_records(4):
-        with pytest.raises(ProtocolError, match="4 records, the maximum is 3"):
+        with pytest.raises(ProtocolError, match="4 records"):
             cbor.decode(body)
 
 

@@ -16,27 +16,21 @@ from unittest import mock
 import botocore.session
 import pytest
 from botocore.client import BaseClient
-from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.aws import translate_errors
 from kinesis_sdk.common.errors import (
     AwsConfigError,
-    EndpointUnreachableError,
-    ExpiredIteratorError,
     KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
-    ResourceNotFoundError,
-    ThrottledError,
     TransientAwsError,
 )
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import GetRecordsPage, PutEntry, get_records, put_records
-from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests import HANG, fuzz
 from tests.common.transport.pages import child_shards, wire_items
 from tests.common.transport.signatures import signer_of
@@ -223,43 +217,6 @@ def test_the_response_is_read_as_boto3_reads_it(
 # -- errors ---------------------------------------------------------------------------------------------------
 
 
-def service_response(code: str, status: int = 400) -> tuple[int, bytes]:
-    return status, json.dumps({"__type": code, "message": f"because of {code}"}).encode()
-
-
-@pytest.mark.parametrize(
-    ("response", "kind"),
-    [
-        (service_response("ProvisionedThroughputExceededException"), ThrottledError),
-        (service_response("ResourceNotFoundException"), ResourceNotFoundError),
-        (service_response("ExpiredIteratorException"), ExpiredIteratorError),
-        (service_response("InvalidArgumentException"), PermanentAwsError),
-        (service_response("UnrecognizedClientException"), AwsConfigError),
-        (service_response("com.amazonaws.kinesis#InternalFailure", 500), TransientAwsError),
-        ((500, b""), TransientAwsError),
-        ((503, b"<html><body>Service Unavailable</body></html>"), TransientAwsError),
-        ((403, b"not json"), PermanentAwsError),
-        (ReadTimeoutError(endpoint_url="http://x"), TransientAwsError),
-        (ConnectTimeoutError(endpoint_url="http://x"), EndpointUnreachableError),
-        (ConnectionResetError("reset"), TransientAwsError),
-    ],
-)
-def test_errors_are_those_of_the_plain_call(
-    used_wire: Wire, response: Any, kind: type[KinesisSdkError]
-) -> None:
-    entries = [PutEntry(b"x", "k", "0")] * 3
-    used_wire.session.responses = [response]
-    with pytest.raises(kind) as plain:
-        plain_put(used_wire.client, STREAM, entries)
-    with pytest.raises(kind) as ours:
-        put_records(used_wire.lean, STREAM, entries)
-    assert used_wire.session.last_was_lean
-    assert type(ours.value) is type(plain.value) is kind
-    assert vars(ours.value) == vars(plain.value)
-    assert str(ours.value) == str(plain.value)
-    assert len(used_wire.session.requests) == 2
-
-
 BROKEN_BODIES = [
     b"",
     b"{",
@@ -319,20 +276,6 @@ def test_broken_records(used_wire: Wire, change: dict[str, Any], count: int) -> 
     assert used_wire.session.last_was_lean
 
 
-@pytest.mark.parametrize("mode", ["standard", "legacy"])
-def test_botocores_retries_carry_the_whole_request(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
-    wire = used(Wire(retries={"mode": mode, "total_max_attempts": 3}))
-    wire.session.responses = [(500, b"{}"), ConnectTimeoutError(endpoint_url="http://x"), stored(2)]
-    response = put_records(wire.lean, STREAM, [PutEntry(b"x" * 100, "k")] * 2)
-    assert response["ResponseMetadata"]["RetryAttempts"] == 2
-    first, *others = bodies(wire)
-    assert others == [first, first]
-    assert len(first["Records"]) == 2
-    for request in wire.session.requests:
-        signer_of(request)
-
-
 def test_missing_credentials_are_said_and_nothing_is_sent() -> None:
     session = botocore.session.Session()
     for name in list(session.get_component("credential_provider").providers):
@@ -365,28 +308,6 @@ def test_hooks_may_change_what_is_put_and_read(wire: Wire) -> None:
     wire.session.responses = [page(3)]
     found = get_records(wire.lean, "it", 10)
     assert [record.data for record in found.records] == [bytes([index]) * 3 + b"!" for index in range(3)]
-
-
-def test_the_fake_client() -> None:
-    aws = FakeAws(clock=VirtualClock(), throttle=False)
-    client = aws.client("kinesis")
-    client.create_stream(StreamName="orders", ShardCount=1)
-    entries = [PutEntry(bytes([index]), f"key-{index}", str(index)) for index in range(9)]
-    response = put_records(client, STREAM, entries)
-    assert response["FailedRecordCount"] == 0
-    iterator = client.get_shard_iterator(
-        StreamName="orders", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
-    )["ShardIterator"]
-    found = get_records(client, iterator, 100)
-    assert [(record.data, record.partition_key) for record in found.records] == [e[:2] for e in entries]
-    assert [record.sequence_number for record in found.records] == [
-        each["SequenceNumber"] for each in response["Records"]
-    ]
-    assert found.next_iterator
-    assert found.header.millis_behind_latest == 0
-    assert found.child_shards is None
-    with pytest.raises(ResourceNotFoundError):
-        put_records(client, StreamId("missing"), entries)
 
 
 def test_wrappers_and_mocks_get_plain_calls(wire: Wire) -> None:
