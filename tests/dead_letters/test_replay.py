@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kinesis_sdk.admin import Command, Connection
+from kinesis_sdk.admin import Command, Connection, Result
 from kinesis_sdk.common.dead_letters import History, Origin
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, DeadLetterError
 from kinesis_sdk.common.shards import list_shards
@@ -41,6 +41,12 @@ def change(store: MemoryLetters, target: Target | None, **more: object) -> Lette
         now_millis=lambda: 1_900_000_000_000,
         **more,  # type: ignore[arg-type]
     )
+
+
+def done(planned: LetterChange, result: Result) -> tuple[int, int]:
+    """Return how many letters were replayed or dropped, and how many failed."""
+    found = planned.to_dict(result)
+    return found["done"], found["failed"]
 
 
 def states(store: MemoryLetters) -> str:
@@ -81,17 +87,15 @@ class Scripted:
 def test_a_replay_is_planned_by_group_and_marks_what_is_done(store: MemoryLetters) -> None:
     planned = change(store, Scripted("....."))
     description = planned.description
-    assert description.title == f"Replay 5 dead letters of {store.location} to a script"
     assert [(write.row, write.lines) for write in description.writes] == [
         ("billing: ValueError, orders, shardId-000000000003", ("3 letters, 24 bytes",)),
         ("billing: KeyError, orders, shardId-000000000003", ("2 letters, 16 bytes",)),
     ]
     assert planned.so_far() is None
     result = planned.apply()
-    assert (result.summary, result.rest, result.is_pending) == ("5 of 5 dead letters replayed.", None, False)
+    assert (done(planned, result), result.rest, result.is_pending) == ((5, 0), None, False)
     assert states(store) == "ddddd"
     assert change(store, Scripted("")).description.writes == (), "nothing is left"
-    assert planned.to_dict(result)["done"] == 5
 
 
 @pytest.mark.parametrize(
@@ -116,9 +120,7 @@ def test_an_interrupted_replay_repeats_at_most_what_was_in_hand(
     assert so_far.rest == planned.command
     rest = Scripted("." * 5)
     again = change(store, rest)
-    assert any("still running, or it was killed" in text for text in again.description.warnings) == (
-        "g" in after
-    )
+    assert bool(again.description.warnings) == ("g" in after)
     again.apply()
     assert states(store) == "ddddd"
     assert len(rest.seen) == 5 - after.count("d")
@@ -149,7 +151,8 @@ def test_a_letter_whose_handler_fails_is_open_again_with_its_new_error(store: Me
     planned = change(store, Scripted(".x.x."))
     result = planned.apply()
     assert result.is_pending
-    assert result.summary == "3 of 5 dead letters replayed, 2 failed (TimeoutError) and are open again."
+    assert done(planned, result) == (3, 2)
+    assert "TimeoutError" in result.summary
     failed = [one for one in store.letters() if one.state is State.OPEN]
     assert {(one.history.error, one.history.attempt, one.set_aside) for one in failed} == {
         ("TimeoutError", 2, 1_900_000_000_000)
@@ -172,8 +175,8 @@ def test_letters_are_dropped(store: MemoryLetters) -> None:
         selection={"errors": frozenset(["KeyError"])},
         audit=lambda event, **fields: audit.append((event, fields)),
     )
-    assert planned.description.question == "Drop 2 dead letters?"
-    assert planned.apply().summary == "2 of 2 dead letters dropped."
+    assert planned.description.question.startswith("Drop 2 ")
+    assert planned.apply().summary.startswith("2 of 2 ")
     assert states(store) == "ooo"
     assert audit == [("begin", {"letters": 2}), ("done", {"done": 2, "failed": 0})]
 
@@ -190,9 +193,9 @@ def test_what_arrived_after_the_plan_is_left_alone(store: MemoryLetters, target:
 def test_a_plan_has_a_maximum_of_letters(store: MemoryLetters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "MAX_LETTERS", 3)
     planned = change(store, None)
-    assert "only the first 3 are done now: run the command again for the rest" in planned.description.warnings
+    assert "first 3" in planned.description.warnings[0]
     result = planned.apply()
-    assert (result.summary, result.rest) == ("3 of 5 dead letters dropped.", planned.command)
+    assert (done(planned, result), result.rest) == ((3, 0), planned.command)
 
 
 def test_chunks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,12 +282,12 @@ def test_a_record_goes_back_only_into_a_stream_that_is_confirmed(store: MemoryLe
     own = StreamTarget(connection, applications=["billing"])
     assert change(store, own).found.letters == 5, "the streams of the application's leases"
     store.keep(forged)
-    with pytest.raises(ConfigError, match=r"came from payments, which is not confirmed.*--allow-stream"):
+    with pytest.raises(ConfigError, match=r"from payments.*--allow-stream"):
         change(store, own)
-    with pytest.raises(ConfigError, match="came from orders, payments"):
+    with pytest.raises(ConfigError, match="from orders, payments"):
         change(store, StreamTarget(connection))
     unknown = StreamTarget(connection, applications=["shipping"])
-    with pytest.raises(ConfigError, match=r"application shipping are not known.*--allow-stream orders"):
+    with pytest.raises(ConfigError, match=r"shipping.*--allow-stream orders"):
         change(store, unknown)
     named = StreamTarget(connection, allowed=["arn:aws:kinesis:eu-west-1:123456789012:stream/payments"])
     assert [named.accepts(one) for one in (forged, letter(1))] == [True, False]
@@ -353,7 +356,7 @@ def test_what_a_handler_cannot_get_here_fails_its_letter(
 
 def test_what_is_not_a_handler_is_refused() -> None:
     for wrong in (5, dict):
-        with pytest.raises(ConfigError, match="a function of a RecordBatch"):
+        with pytest.raises(ConfigError, match="RecordBatch"):
             HandlerTarget(wrong, "m:x")
 
 
@@ -369,4 +372,4 @@ def test_a_store_that_fails_ends_the_replay_and_says_how_far_it_came(store: Memo
         planned.apply()
     so_far = planned.so_far()
     assert so_far is not None
-    assert so_far.summary == "2 of 5 dead letters replayed."
+    assert done(planned, so_far) == (2, 0)

@@ -161,7 +161,7 @@ def test_the_letters_of_a_log_are_bounded() -> None:
     log.add("a", 3)
     log.mark("b", None)
     log.add("c", 4)
-    with pytest.raises(DeadLetterError, match="more than 2 dead letters"):
+    with pytest.raises(DeadLetterError, match="more than 2"):
         log.add("d", 5)
 
 
@@ -206,7 +206,7 @@ def test_the_second_of_two_workers_that_insert_the_same_letter_updates_it(tmp_pa
 
 
 def test_a_place_that_fails_is_named_without_its_password(tmp_path: Path) -> None:
-    with pytest.raises(DeadLetterError, match="cannot be read: No such file"):
+    with pytest.raises(DeadLetterError, match="No such file"):
         list(open_dead_letters(f"file:{tmp_path}/none.jsonl").letters())
     sqlalchemy = pytest.importorskip("sqlalchemy")
     url = f"sqlite:///{tmp_path}/letters.db"
@@ -215,7 +215,7 @@ def test_a_place_that_fails_is_named_without_its_password(tmp_path: Path) -> Non
         connection.execute(sqlalchemy.text("CREATE TABLE kinesis_sdk_dead_letters (number INTEGER)"))
     engine.dispose()
     store = open_dead_letters(url)
-    with pytest.raises(DeadLetterError, match=r"letters.db: the database failed: .*no such column"):
+    with pytest.raises(DeadLetterError, match=r"letters.db: .*no such column"):
         store.keep(letter(1, data=b"secret"))
     store.close()
 
@@ -291,7 +291,7 @@ def test_a_queue_hides_what_was_read_until_it_is_closed(monkeypatch: pytest.Monk
     assert len(read(other)) == 20
     clock.advance(601)
     assert len(read(store)) == 20
-    with pytest.raises(DeadLetterError, match="1 letters could not be deleted"):
+    with pytest.raises(DeadLetterError, match="1 letters"):
         other.drop(kept[1:2])
     store.close()
 
@@ -300,7 +300,7 @@ def test_a_record_that_is_too_large_for_a_message_is_refused() -> None:
     aws = FakeAws()
     url = aws.client("sqs").create_queue(QueueName="dead")["QueueUrl"]
     store = sqs.SqsDeadLetters(url, connection=connected(aws))
-    with pytest.raises(DeadLetterError, match="900,000 bytes does not fit"):
+    with pytest.raises(DeadLetterError, match="900,000 bytes"):
         store.keep(letter(1, data=bytes(900_000)))
     with pytest.raises(DeadLetterError, match="QueueDoesNotExist"):
         sqs.SqsDeadLetters(url + "2", connection=connected(aws)).keep(letter(1))

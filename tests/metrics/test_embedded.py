@@ -115,7 +115,7 @@ def test_a_line_has_at_most_so_many_bytes(
     assert {name for one in documents for name in one if name.startswith("made")} == {
         f"made-{number}" for number in range(20)
     }
-    assert "lines were dropped (1 so far)" in caplog.text
+    assert "(1 so far)" in caplog.text
 
 
 def test_what_is_too_much_or_cannot_be_written_is_logged(caplog: pytest.LogCaptureFixture) -> None:

