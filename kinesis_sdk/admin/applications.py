@@ -356,7 +356,7 @@ def find_stream(
         raise ask("the table has no lease")
     names = _stream_names(connection, sleep)
     if len(names) > MAX_CANDIDATES:
-        raise ask(f"there are more than {MAX_CANDIDATES} streams to compare it with")
+        raise ask(f"the table cannot be compared with more than {MAX_CANDIDATES} streams")
     candidates: list[tuple[StreamId, dict[str, Shard]]] = []
     with_misfits: list[tuple[StreamId, dict[str, Shard]]] = []
     for name in names:
@@ -388,14 +388,14 @@ def find_stream(
         return candidates[0][0]
     if not candidates:
         if not names:
-            raise ask("no stream can be listed")
+            raise ask("no stream is listed in this region")
         which = "the one stream that can be listed does not have"
         if len(names) > 1:
             which = f"none of the {len(names)} streams that can be listed has"
         raise ask(f"{which} its shards and checkpoints")
     shown = ", ".join(stream.name for stream, _ in candidates[:_MAX_SHOWN])
     more = f" and {len(candidates) - _MAX_SHOWN} more" if len(candidates) > _MAX_SHOWN else ""
-    raise ask(f"{shown}{more} have the same shards, and no checkpoint tells them apart")
+    raise ask(f"{shown}{more} have the same shards, and no checkpoint distinguishes them")
 
 
 def _stream_names(connection: Connection, sleep: Callable[[float], None]) -> list[str]:

@@ -41,4 +41,4 @@ def plain(value: object) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, AbstractSet):
         return sorted(plain(item) for item in value)
-    raise TypeError(f"no plain form of {type(value).__name__}")
+    raise TypeError(f"{type(value).__name__} cannot be converted to plain data")

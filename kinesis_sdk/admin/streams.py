@@ -346,7 +346,7 @@ class Streams:
                     f"stream {found.name} is still {found.status} after {timeout:g} s; the change goes on at Kinesis"
                 )
             if now >= next_word:
-                progress(f"{found.name} is {found.status} for {now - begin:.0f} s")
+                progress(f"{found.name} has been {found.status} for {now - begin:.0f} s")
                 next_word = now + 10.0
             self._sleep(_POLL)
 
@@ -397,7 +397,7 @@ class Streams:
             raise ConfigError(
                 "retention_hours",
                 retention_hours,
-                "24 with wait=False, because only an ACTIVE stream takes another one",
+                "24 with wait=False, because only an ACTIVE stream accepts the next change",
             )
         request: dict[str, Any] = {"StreamName": name, "StreamModeDetails": {"StreamMode": mode}}
         if shards is not None:
@@ -469,7 +469,7 @@ class Streams:
             waited = self.clock.monotonic() - begin
             if waited >= timeout:
                 raise AdminError(f"stream {stream.name} is still being deleted after {timeout:g} s")
-            progress(f"{stream.name} is DELETING for {waited:.0f} s")
+            progress(f"{stream.name} has been DELETING for {waited:.0f} s")
             self._sleep(_POLL)
 
     def set_retention(
@@ -568,7 +568,7 @@ class Streams:
             waited = self.clock.monotonic() - begin
             if waited >= timeout:
                 raise AdminError(f"consumer {name} is not ACTIVE after {timeout:g} s")
-            progress(f"{name} is CREATING for {waited:.0f} s")
+            progress(f"{name} has been CREATING for {waited:.0f} s")
             self._sleep(_POLL)
 
     def deregister_consumer(
@@ -598,7 +598,7 @@ class Streams:
             waited = self.clock.monotonic() - begin
             if waited >= timeout:
                 raise AdminError(f"consumer {name} is not gone after {timeout:g} s")
-            progress(f"{name} is DELETING for {waited:.0f} s")
+            progress(f"{name} has been DELETING for {waited:.0f} s")
             self._sleep(_POLL)
 
     def _arn(self, stream: str | StreamId) -> str:

@@ -27,21 +27,21 @@ FAILOVER_TIME_OPTION = click.option(
     type=Duration(0.5, 3600.0),
     default="10s",
     show_default=True,
-    help="Failover time of the workers: an owner that does not renew its leases for longer is silent.",
+    help="Failover time of the workers: an owner that has not renewed its leases for longer counts as silent.",
 )
 """``--failover-time``, passed as seconds."""
 
 TABLE_OPTION = click.option(
     "--table",
     metavar="NAME",
-    help="Lease table; by default it has the application's name. In a database other than DynamoDB: the name that is in its rows.",
+    help="Lease table; by default it has the application's name. In a SQL database, every row contains this name.",
 )
 """``--table``: the lease table; accepted only with exactly one application."""
 
 STREAM_OPTION = click.option(
     "--stream",
     metavar="STREAM",
-    help="Name or ARN of the stream; by default the one that fits the lease table.",
+    help="Name or ARN of the stream; by default, the stream that matches the lease table.",
 )
 """``--stream``: the stream of applications whose lease table does not name it."""
 

@@ -15,7 +15,7 @@ from kinesis_sdk.cli.output import note, print_json, with_exit_codes
     "--separator",
     default="|",
     show_default=True,
-    help="Text that ends the group's label in a worker id, such as - in cluster-worker.",
+    help="Text that follows the group's label in a worker id, such as - in cluster-worker.",
 )
 @click.option(
     "--watch-for",

@@ -35,9 +35,9 @@ from kinesis_sdk.common.position import Position
     type=BEGINNING,
     default="TRIM_HORIZON",
     show_default=True,
-    help="How long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
+    help="Where to start: how long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
 )
-@click.option("--until", type=Ending(), help="End there: how long ago, a time, or NOW (the default).")
+@click.option("--until", type=Ending(), help="Where to end: how long ago, a time, or NOW (the default).")
 @click.option("--follow", is_flag=True, help="Keep copying until Ctrl-C.")
 @click.option("--to-region", metavar="REGION", help="Region of TARGET; by default that of SOURCE.")
 @click.option("--to-profile", metavar="NAME", help="Profile for TARGET; by default that of SOURCE.")

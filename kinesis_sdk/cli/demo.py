@@ -58,7 +58,7 @@ _UI_DURATION = 90.0
     type=Duration(1.0, 300.0),
     default="3s",
     show_default=True,
-    help="Failover time of the workers: an owner that does not renew its leases for longer is silent.",
+    help="Failover time of the workers: an owner that has not renewed its leases for longer counts as silent.",
 )
 @click.option(
     "--split-shard/--no-split-shard",

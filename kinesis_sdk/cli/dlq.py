@@ -123,7 +123,7 @@ _SELECTION = (
     click.option("--replayed", is_flag=True, help="Include letters that were already replayed."),
 )
 _EVERY = click.option(
-    "--all", "every", is_flag=True, help="All letters; cannot be combined with the options that choose some."
+    "--all", "every", is_flag=True, help="All letters; cannot be combined with options that select letters."
 )
 
 
@@ -463,7 +463,9 @@ def replay(
         raise ConfigError("to", to, "one of --to and --handler")
     if allowed and (handler is not None or to is not None):
         raise ConfigError(
-            "allow_stream", ", ".join(allowed), "not given with --handler or --to, which need none"
+            "allow_stream",
+            ", ".join(allowed),
+            "not given together with --handler or --to, which do not check streams",
         )
     _check_chosen(parameters, every=every)
     applications = parameters["application"]
@@ -546,7 +548,7 @@ def _check_chosen(parameters: dict[str, Any], *, every: bool) -> None:
         raise ConfigError(
             "all",
             every,
-            "either --all, or options that choose some: --letter, --error, --shard, --key, --application, --since, --until",
+            "either --all, or options that select letters: --letter, --error, --shard, --key, --application, --since, --until",
         )
 
 

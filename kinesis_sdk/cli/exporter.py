@@ -51,7 +51,7 @@ class ErrorNotes:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help=f"{HOST_HELP} There is no token: see docs/monitoring.md.",
+    help=f"{HOST_HELP} No token protects the endpoint: see docs/monitoring.md.",
 )
 @STREAM_OPTION
 @TABLE_OPTION
@@ -59,7 +59,7 @@ class ErrorNotes:
 @click.option(
     "--per-owner",
     is_flag=True,
-    help="Add worker ids as labels. They are not bounded: each restart of a worker makes new series.",
+    help="Add worker ids as labels. Their number is unbounded, because each restart of a worker creates new series.",
 )
 @LAG_OPTION
 @recording_options

@@ -79,7 +79,7 @@ class _Maker:
             return {"enum": [one.value for one in kind]}
         if is_dataclass(kind) or is_typeddict(kind):
             return self._named(kind)
-        raise TypeError(f"no schema of {kind!r}")
+        raise TypeError(f"no schema is known for {kind!r}")
 
     def _any_of(self, kinds: tuple[Any, ...]) -> dict[str, Any]:
         found = [self.of(one) for one in kinds]

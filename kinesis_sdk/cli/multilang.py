@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "--properties-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="The properties file, as the Java daemon takes it; the same as FILE alone.",
+    help="The properties file, under the Java daemon's name for this option; the same as the argument FILE.",
 )
 @click.option(
     "-l",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--in-process",
     metavar="MODULE:PROCESSOR",
-    help="Run a processor written for amazon_kclpy or kinesis_sdk.kclpy in this process, in place of executableName: a class, "
+    help="Run a processor written for amazon_kclpy or kinesis_sdk.kclpy in this process, instead of the program in executableName: a class, "
     "or a function that returns one, of a module in the current directory or an installed package.",
 )
 @click.option(

@@ -148,7 +148,7 @@ ALLOW_STREAM_OPTION = click.option(
     "allowed",
     multiple=True,
     metavar="STREAM",
-    help="Allow dead letters to go back into this stream, besides those of their application; can be given several times.",
+    help="Allow dead letters to go back into this stream, besides the streams of their application; can be given several times.",
 )
 
 

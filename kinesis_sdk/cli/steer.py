@@ -256,9 +256,9 @@ def _finish(planned: Planned, result: Result | None, spell: Spell) -> None:
 
 rewind: click.Command = change_command(
     "rewind",
-    text=r"""Process records again: every record from START on comes once more, and none is skipped.
+    text=r"""Process records again: every record from START on is delivered again, and none is skipped.
 
-    Without --shard, all shards are rewound, even shards that have ended since, and their children begin again after them.
+    Without --shard, all shards are rewound, even shards that have ended, and their children are processed again after them.
     LATEST stores a position for shards that have none yet.
 
     If START is the sequence number of a repetition (put().result() may return one), the command rewinds to the first copy, because workers
@@ -275,10 +275,10 @@ rewind: click.Command = change_command(
 
 skip_to: click.Command = change_command(
     "skip-to",
-    text=r"""Leave records out: every shard continues at START.
+    text=r"""Skip records: every shard continues at START.
 
-    A live owner finishes its batch and checkpoints first. Exactly the records between that checkpoint, which is shown, and START are
-    skipped.
+    A live owner finishes its batch and checkpoints first. The command shows this checkpoint, and skips exactly the records between it and
+    START.
 
     \b
     Examples:
@@ -319,7 +319,7 @@ pin: click.Command = change_command(
     text=r"""Pin a lease: workers of this SDK give it to WORKER while WORKER is alive, and otherwise treat it like any other lease.
 
     WORKER has to be in the lease table: a worker of this SDK shows itself there within seconds of its start, also without
-    leases. For a worker that is still to come, start it first; its id is a setting (`worker_id`). Java workers do not know
+    leases. To pin a lease to a new worker, start the worker first; its id is a setting (`worker_id`). Java workers do not know
     pins.
 
     \b
@@ -394,7 +394,7 @@ import_leases: click.Command = change_command(
     "import",
     text=r"""Restore the leases of `leases export`: missing rows are put back, and all other rows are rewound or skipped.
 
-    The table is created if it is missing. If the command is interrupted, repeat it: rows that are restored already stay as they are.
+    The table is created if it is missing. If the command is interrupted, repeat it: rows that were already restored do not change.
 
     \b
     Example:

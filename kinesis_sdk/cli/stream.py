@@ -39,7 +39,7 @@ _TIMEOUT = click.option(
     type=DURATION,
     default="10m",
     show_default=True,
-    help="How long to wait for Kinesis; the change goes on.",
+    help="How long to wait for Kinesis; the change continues without this command.",
 )
 _LEAST_INTERVAL = 2.0
 
@@ -190,7 +190,7 @@ def watch(name: str, interval: float, load: bool, as_json: bool, account: Connec
 @stream.command(short_help="Create a stream, and wait until it is ACTIVE.")
 @click.argument("name", metavar="STREAM")
 @click.option("--shards", type=int, help="Number of shards of a provisioned stream.")
-@click.option("--on-demand", is_flag=True, help="A stream that Kinesis scales by itself.")
+@click.option("--on-demand", is_flag=True, help="Create a stream that Kinesis scales by itself.")
 @click.option("--retention", type=int, default=24, show_default=True, metavar="HOURS", help="24 to 8760.")
 @click.option("--max-record", type=int, metavar="KIB", help="Largest record, 1024 to 10240 KiB.")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Can be given several times.")
@@ -291,7 +291,7 @@ def _confirm_name(name: str) -> None:
         f"All its records will be gone. Type {name} to delete it", err=True, default="", show_default=False
     )
     if typed.strip() != name:
-        refuse("Nothing was changed: that is not the name of the stream.")
+        refuse("Nothing was changed: the text that you typed is not the name of the stream.")
 
 
 @stream.command(short_help="Split a shard in two, in the middle or at a hash key.")
@@ -444,7 +444,9 @@ def scale(
 @stream.command(short_help="List, register or deregister fan-out consumers.")
 @click.argument("name", metavar="STREAM")
 @click.option("--register", metavar="CONSUMER", help="Register a consumer of this name.")
-@click.option("--deregister", metavar="CONSUMER", help="Deregister it; its subscriptions end.")
+@click.option(
+    "--deregister", metavar="CONSUMER", help="Deregister the consumer of this name; its subscriptions end."
+)
 @_TIMEOUT
 @YES_OPTION
 @JSON_OPTION

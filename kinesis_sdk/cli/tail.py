@@ -55,12 +55,12 @@ def clock_and_sleep() -> dict[str, Any]:
     type=PositionType(TrimHorizon, Latest, AtTimestamp, AtSequence, AfterSequence),
     default="LATEST",
     show_default=True,
-    help="How long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST; with one --shard also at:<sequence number>, or after:.",
+    help="Where to start: how long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST; with one --shard also at:<sequence number>, or after:.",
 )
 @click.option(
     "--until",
     type=Ending(),
-    help="End there: how long ago, a time, or NOW. Without it, the stream is followed.",
+    help="Where to end: how long ago, a time, or NOW. Without it, the stream is followed.",
 )
 @click.option(
     "--shard", "shards", multiple=True, metavar="SHARD", help="Only this shard; can be given several times."

@@ -33,12 +33,12 @@ from kinesis_sdk.common.errors import ConfigError
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help=f"{HOST_HELP} Any other than this machine's own needs a token.",
+    help=f"{HOST_HELP} An address other than this machine's own needs a token.",
 )
 @click.option(
     "--token",
     envvar="KINESIS_SDK_UI_TOKEN",
-    help="Token that each browser presents once, at least 16 characters; by default a random one if --host or --allow-changes needs it. "
+    help="Token that each browser presents once, at least 16 characters; by default, a random token if --host or --allow-changes needs one. "
     "The environment variable keeps it out of the list of processes.",
 )
 @click.option(

@@ -180,7 +180,9 @@ def _run(verification: Verification, connection: Connection) -> Report:
                 verification.run_id,
                 *options_of(connection),
             ]
-            note(f"Some of it may be left, and costs money. Remove it with:\n$ {shlex.join(command)}")
+            note(
+                f"Some of these streams and tables may still exist, and cost money. Remove it with:\n$ {shlex.join(command)}"
+            )
 
 
 def _remove(connection: Connection, run_id: str | None, *, yes: bool, dry_run: bool, as_json: bool) -> None:

@@ -280,8 +280,8 @@ AGGREGATES_UNREADABLE = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Kinesis records that say that they are compressed aggregates and cannot be opened. If they are damaged, or declare sizes that no "
-    "producer writes, each was delivered as it is, as one record. If their codec is not there, the shard waits at the record, which is counted again "
+    description="Kinesis records that are marked as compressed aggregates but cannot be opened. If they are damaged, or declare sizes that no "
+    "producer writes, each was delivered as it is, as one record. If their codec is not installed, the shard waits at the record, which is counted again "
     "with each attempt.",
     **_OF_SHARD,
 )
@@ -291,7 +291,7 @@ NAMES_DROPPED = Metric(
     kind=Kind.COUNTER,
     level="summary",
     description="Dropped user records that were put for the first time, with the `dedup_id` of an earlier record: another process put the "
-    "same fact, or a program that knows the name withholds the record. `RepetitionsDropped` counts them too.",
+    "same fact, or a program that knows the name suppresses the record. `RepetitionsDropped` counts them too.",
     **_OF_SHARD,
 )
 REPETITIONS_UNKNOWN = Metric(
@@ -308,8 +308,8 @@ REPETITION_LOOK_UPS = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Batches for which the stream was read again, to find earlier copies of records that may be repetitions. After a lost "
-    "response and a change of the shard's owner, this is usual.",
+    description="Batches for which the stream was read again, to find earlier copies of records that may be repetitions. Such "
+    "batches are normal after a lost response and after a change of the shard's owner.",
     **_OF_SHARD,
 )
 REPETITION_LOOK_UPS_BEYOND_MEMORY = Metric(
@@ -341,7 +341,7 @@ REPETITION_MEMORY_USED = Metric(
     unit="Bytes",
     kind=Kind.GAUGE,
     rollup="max",
-    description="Memory in which the reader of a shard keeps what it needs to recognize repetitions, at most `max_repetition_bytes`. It is "
+    description="Memory that the reader of a shard needs to recognize repetitions, at most `max_repetition_bytes`. It is "
     "recorded for shards with records of idempotent producers.",
     **_OF_SHARD,
 )

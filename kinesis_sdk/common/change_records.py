@@ -53,7 +53,7 @@ def decode_item(text: str) -> dict[str, Any]:
     try:
         return {name: _attribute(value) for name, value in json.loads(text).items()}
     except (AttributeError, TypeError) as error:
-        raise ValueError(f"no item in DynamoDB's wire form: {text[:60]!r}") from error
+        raise ValueError(f"not an item in DynamoDB's wire form: {text[:60]!r}") from error
 
 
 def _plain(value: object) -> object:

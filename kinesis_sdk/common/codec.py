@@ -78,7 +78,7 @@ def codec_named(name: str) -> AggregateCodec:
             known = ", ".join(sorted(HOMES))
             raise CodecUnavailableError(
                 name,
-                f"this version knows no such codec (known: {known}). Update this reader; if no producer of yours wrote the record, "
+                f"this version does not know this codec (known: {known}). Update this reader; if no producer of yours wrote the record, "
                 "make workers skip it with `kinesis-sdk leases skip-to`",
             )
         module, _, kind = home.partition(":")

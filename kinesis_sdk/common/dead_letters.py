@@ -169,7 +169,7 @@ class History:
             except ValueError:
                 continue
             return found
-        raise AssertionError("the history alone fits")
+        raise AssertionError("a letter without a payload fits")
 
 
 def own_headers(record: UserRecord) -> dict[str, bytes]:

@@ -84,7 +84,7 @@ def _provider(key: str, text: str) -> Provider:
     name = full.rpartition(".")[2]
     name = _VERSION_1.get(name, name)
     if name in _TEACHING:
-        raise ConfigError(key, full, f"a provider that Python has: {_TEACHING[name]}")
+        raise ConfigError(key, full, f"a provider that exists in Python: {_TEACHING[name]}")
     if name not in KNOWN:
         raise ConfigError(
             key,

@@ -677,7 +677,7 @@ def _reject_without_effect(result: KclProperties) -> None:
             "properties", key, "a key of the KCL" + (f"; did you mean {closest}?" if closest else "")
         )
     for key, reason in (*result.adjusted, *result.ignored):
-        raise ConfigError("properties", key, f"only keys that have their effect ({reason})")
+        raise ConfigError("properties", key, f"only keys that take effect ({reason})")
 
 
 # The table in the documentation

@@ -127,5 +127,5 @@ def _entry(line: bytes) -> DeadLetter | tuple[State | None, list[str]]:
         return DeadLetter.from_item(item)
     word, ids = item["mark"], item.get("letters")
     if not (isinstance(ids, list) and len(ids) <= _PER_MARK and all(map(is_letter_id, ids))):
-        raise ValueError("mark: no list of letters")
+        raise ValueError("mark: not a list of letters")
     return (None if word == _DROPPED else State(word)), ids

@@ -34,7 +34,7 @@ def check_location(field: str, location: object) -> None:
             raise ConfigError(
                 field,
                 without_userinfo(location)[:200],
-                "sqs: and the URL of a queue, as GetQueueUrl returns it",
+                "sqs: followed by the URL of a queue, as GetQueueUrl returns it",
             )
     elif not ((kind == "file" and rest) or _SQL.match(location)):
         raise ConfigError(field, without_userinfo(location)[:200], EXAMPLES)

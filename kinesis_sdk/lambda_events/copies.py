@@ -123,7 +123,7 @@ def _decide(
     if decision.unknown and search is not None:
         if look_up is not None and look_up.over_budget is not None:
             _LOGGER.warning(
-                "%d user records of %s may be repetitions: look_up_bytes or the time that is left ended the search for earlier copies of them",
+                "%d user records of %s may be repetitions: look_up_bytes or the remaining time ended the search for earlier copies of them",
                 decision.unknown,
                 shard_id,
             )

@@ -132,4 +132,4 @@ def _records(client: KinesisClient, batch: Mapping[str, Any]) -> Iterator[Mappin
         iterator = page.get("NextShardIterator")
         if iterator is None:
             return
-    raise ProtocolError(f"{batch['shardId']}: the end of the batch did not come in {_MAX_CALLS} calls")
+    raise ProtocolError(f"{batch['shardId']}: the end of the batch was not reached in {_MAX_CALLS} calls")

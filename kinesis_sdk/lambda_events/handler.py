@@ -375,7 +375,7 @@ def _log(error: Exception, position: int, event: OpenedEvent, delivery: Delivery
     late = isinstance(error, _OutOfTimeError)
     _LOGGER.log(
         logging.INFO if late else logging.ERROR,
-        "%s, record %s of %s: %d of %d records of the event were processed; Lambda delivers the others again",
+        "%s, record %s of %s: %d of %d records of the event were processed; Lambda delivers the other records again",
         "stopped in time" if late else f"failed with {type(error).__name__}",
         delivery.carrier.sequence_number,
         event.shard_id or event.stream_arn,

@@ -233,7 +233,7 @@ class CloudWatchMetrics:
         if not self._late:
             self._late = True
             _LOGGER.warning(
-                "CloudWatch metrics: %r was recorded after close; it and all later ones are dropped",
+                "CloudWatch metrics: %r was recorded after close; this and all later observations are dropped",
                 metric.name,
             )
 

@@ -56,7 +56,7 @@ def check_command(words: Sequence[str]) -> None:
         raise ConfigError(KEY, program, f"a file that may be executed; run chmod +x {shlex.quote(program)}")
     else:
         where = "at this path" if path.is_absolute() else f"below {Path.cwd()}"
-    raise ConfigError(KEY, program, f"a program; there is none {where}")
+    raise ConfigError(KEY, program, f"a program that exists; it was not found {where}")
 
 
 def start(words: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -641,7 +641,7 @@ class Producer:
     ) -> bytes:
         """Return the encoded headers of a record; raise `InvalidRecordError` if they are not valid, or not possible."""
         if not record.partition_key:
-            raise InvalidRecordError("headers", "a record without a partition key cannot have any")
+            raise InvalidRecordError("headers", "a record without a partition key cannot have headers")
         if pipeline.topology.headed() is Admission.REJECT:
             raise InvalidRecordError("headers", why_headers_are_refused(pipeline.stream))
         try:
@@ -696,9 +696,13 @@ class Producer:
         Raises `InvalidRecordError` if a record of that stream needs a key.
         """
         if explicit_hash_key is not None:
-            raise InvalidRecordError("explicit_hash_key", "a record without a partition key cannot have one")
+            raise InvalidRecordError(
+                "explicit_hash_key", "a record without a partition key cannot have an explicit hash key"
+            )
         if self.config.ordering == "per_shard":
-            raise InvalidRecordError("partition_key", "ordering='per_shard' needs one for each record")
+            raise InvalidRecordError(
+                "partition_key", "ordering='per_shard' needs a partition key for each record"
+            )
         topology = pipeline.topology
         if topology.keyless(self._now()) is Admission.REJECT:
             raise InvalidRecordError("partition_key", topology.why_keys_are_needed(pipeline.stream))

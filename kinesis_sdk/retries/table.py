@@ -259,7 +259,7 @@ class RetryTable:
             found = self._behind_in(batch)
             if inspect.isawaitable(found):
                 cast("Any", found).close()
-                raise ConsumerError("a coroutine function is the handler that an AsyncSqlSink needs")
+                raise ConsumerError("the handler is a coroutine function, which needs an AsyncSqlSink")
             left = _without(batch, found)
             if left is not None:
                 handler(left)

@@ -168,7 +168,7 @@ def _with_bounded_decimals(writer: Any) -> Any:
 def _bounded_decimal(read: Callable[..., Any], data: bytes, writer: Any = None, reader: Any = None) -> Any:
     most = max(_DECIMAL_BYTES, writer["precision"] // 2 + 1)  # a byte holds more than two digits
     if len(data) > most:
-        raise ValueError(f"a decimal of {len(data):,} bytes, although {most:,} hold its precision")
+        raise ValueError(f"a decimal of {len(data):,} bytes, although {most:,} bytes hold its precision")
     return read(data, writer, reader)
 
 

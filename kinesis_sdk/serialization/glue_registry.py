@@ -294,7 +294,7 @@ class GlueSchemaRegistry:
                 raise
             if not self.auto_registration:
                 raise SchemaRegistryError(
-                    f"schema {key.name} of registry {self.registry_name} does not exist, or not in this version, and "
+                    f"schema {key.name} of registry {self.registry_name} does not exist or lacks this version, and "
                     "auto_registration is off"
                 ) from error
             found = self._register(key, schema_id)
@@ -402,7 +402,7 @@ class GlueSchemaRegistry:
         if status != "AVAILABLE":
             raise SchemaRegistryError(
                 f"schema {key.name}: version {version_id} has the status {status}; "
-                "FAILURE means that it is not compatible with the former versions"
+                "FAILURE means that it is not compatible with the earlier versions"
             )
         return version_id
 

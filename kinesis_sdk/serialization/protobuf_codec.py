@@ -64,7 +64,7 @@ class ProtobufCodec:
             raise ConfigError(
                 "definition",
                 definition[:40],
-                f"the text of the file of {self.name}: {differing[0]} is in one of the two only",
+                f"the text of the file of {self.name}: {differing[0]} exists only in the class or only in the text",
             )
 
     def serialize(self, stream: str, value: Any, /) -> bytes:  # noqa: ARG002

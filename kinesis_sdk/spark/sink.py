@@ -146,13 +146,13 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
         raise ConfigError(
             f"column {found['dedupid']}",
             "string",
-            "a column that the options idempotent=true and dedupNamespace make use of",
+            "a column that is used: set the options idempotent=true and dedupNamespace",
         )
     if "dedupid" in found and options.random_partition_key:
         raise ConfigError(
             "partitionKey",
             "random",
-            "a column, because rows of one dedupId are recognized only if they have one key",
+            "a column, because repeated rows are recognized by dedupId only if they have the same partition key",
         )
     return Columns(
         found["data"],

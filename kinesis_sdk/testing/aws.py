@@ -230,7 +230,7 @@ class FakeAws:
                 if fault.kind == "slow":
                     sleep(fault.seconds)
                 elif fault.kind == "timeout_before_storing":
-                    raise ResponseLostError(f"{operation}: injected timeout before it was carried out")
+                    raise ResponseLostError(f"{operation}: injected timeout before the call was carried out")
                 elif fault.kind == "timeout_after_storing":
                     lost = True
                 elif fault.kind == "late_store":
@@ -259,7 +259,7 @@ class FakeAws:
             listing = response["StreamDescription"] if operation == "DescribeStream" else response
             listing["Shards"] = listing["Shards"][:-1]
         if lost:
-            raise ResponseLostError(f"{operation}: injected timeout after it was carried out")
+            raise ResponseLostError(f"{operation}: injected timeout after the call was carried out")
         return response
 
     def _subject(self, service: str, request: dict[str, Any]) -> tuple[str | None, str | None]:

@@ -108,7 +108,7 @@ class CutResponses:
             if self._answered % self._every:
                 return answer
             self.cut += 1
-        raise ReadTimeoutError(endpoint_url="cut by verify", error="the response was thrown away")
+        raise ReadTimeoutError(endpoint_url="cut by verify", error="the response was discarded")
 
 
 def reshard(notes: Notes) -> None:

@@ -86,7 +86,7 @@ class Notes:
         deadline = self._clock.monotonic() + self._patience
         while not condition():
             if self._clock.monotonic() >= deadline:
-                raise AdminError(f"gave up after {self._patience:g} s: waited until {what}")
+                raise AdminError(f"gave up after {self._patience:g} s of waiting until {what}")
             self.wait(self._poll)
 
     # -- streams and tables, which are deleted afterwards --------------------------------------------------------

@@ -50,7 +50,7 @@ def test_values_become_what_json_knows() -> None:
 
 
 def test_what_has_no_plain_form_is_an_error() -> None:
-    with pytest.raises(TypeError, match="no plain form of bytes"):
+    with pytest.raises(TypeError, match="bytes cannot be converted to plain data"):
         plain({"data": b"payload"})
 
 

@@ -346,7 +346,7 @@ def test_an_ambiguous_stream_has_to_be_named(any_account: Account) -> None:
     any_account.kinesis.create_stream(StreamName="other", ShardCount=2)
     result = any_account.run("lag", "billing")
     assert result.exit_code == 2
-    assert "orders, other have the same shards, and no checkpoint tells them apart" in result.stderr
+    assert "orders, other have the same shards, and no checkpoint distinguishes them" in result.stderr
     assert any_account.run("lag", "billing", "--stream", "orders").exit_code == 0
     shown = any_account.run("leases", "show", "billing")
     assert shown.exit_code == 0

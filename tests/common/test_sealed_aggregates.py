@@ -139,7 +139,7 @@ def test_without_its_codec_nothing_of_it_is_delivered_and_nothing_behind_it() ->
     plain, strange = filled(ITEMS).encode(), forged(BODY, (CODEC_KEY, f"strange;{len(BODY)};3"))
     records = [carrier(plain), carrier(b"x", 2), carrier(strange, 3), carrier(b"y", 4)]
     with pytest.raises(
-        CodecUnavailableError, match=r"record 3: the codec 'strange' .* knows no such codec .* skip-to"
+        CodecUnavailableError, match=r"record 3: the codec 'strange' .* does not know this codec .* skip-to"
     ):
         deaggregate(records)
     told: list[tuple[KinesisRecord, CodecUnavailableError | None]] = []

@@ -86,7 +86,7 @@ def test_beyond_the_budget_a_copy_is_delivered_and_said(
     calls = dict(world.aws.stats()["calls"])
     assert data(opened) == [1]
     assert world.aws.stats()["calls"].get("GetRecords") == calls.get("GetRecords")
-    assert "may be repetitions: look_up_bytes or the time that is left ended the search" in caplog.text
+    assert "may be repetitions: look_up_bytes or the remaining time ended the search" in caplog.text
     with pytest.raises(ConfigError, match="look_up_bytes=-1"):
         KinesisEvent(world.event(), look_up_bytes=-1)
 
@@ -150,7 +150,7 @@ def test_a_throttled_look_up_ends_in_time_and_says_so(world: World, caplog: pyte
         sleep=world.clock.advance,
     )
     assert [len(users) for users in opened] == [1]
-    assert "may be repetitions: look_up_bytes or the time that is left ended the search" in caplog.text
+    assert "may be repetitions: look_up_bytes or the remaining time ended the search" in caplog.text
 
 
 def test_a_batch_with_gaps_is_no_proof_that_there_is_no_copy(world: World) -> None:

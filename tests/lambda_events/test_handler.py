@@ -154,7 +154,7 @@ def test_a_failure_is_logged_with_its_cause_and_without_payloads(caplog: pytest.
     (line,) = caplog.records
     assert line.getMessage() == (
         f"failed with RuntimeError, record 101 of {SHARD}: 1 of 2 records of the event were processed; "
-        "Lambda delivers the others again"
+        "Lambda delivers the other records again"
     )
     assert line.levelno == logging.ERROR
     assert "no connection" in caplog.text

@@ -318,8 +318,8 @@ def test_braces_that_do_not_match(text: str) -> None:
     ("text", "reason"),
     [
         ("message Order {", "unbalanced braces"),
-        ("package shop; message Order {}", "shop.Alpha is in one of the two only"),
-        (PROTO + "message Beta {}", "shop.Beta is in one of the two only"),
+        ("package shop; message Order {}", "shop.Alpha exists only in the class or only in the text"),
+        (PROTO + "message Beta {}", "shop.Beta exists only in the class or only in the text"),
     ],
 )
 def test_the_text_of_another_file_is_refused(text: str, reason: str) -> None:

@@ -109,7 +109,7 @@ def test_columns_may_be_wider_and_fewer() -> None:
     ("columns", "problem"),
     [
         (struct(zz="integer"), "column zz=.*a field of the Avro record: i, m, s"),
-        (struct(i="string"), "column i=.*int, as the Avro schema has it"),
+        (struct(i="string"), "column i=.*int, which is the type in the Avro schema"),
         (struct(i="short"), "column i"),
         (struct(m="decimal(8,2)"), r"column m=.*decimal\(9,2\)"),
         (struct(m="decimal(9,1)"), "column m"),

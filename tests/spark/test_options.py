@@ -322,10 +322,10 @@ def test_whose_names_the_rows_have() -> None:
     ):
         with pytest.raises(ConfigError, match=r"^dedupNamespace="):
             SinkOptions.parse({**NAME, "idempotent": "false", **more})
-    with pytest.raises(ConfigError, match="none without a dedupNamespace"):
+    with pytest.raises(ConfigError, match="not given without a dedupNamespace"):
         SinkOptions.parse({**NAME, "dedupSecret": "s" * 16})
     assert SinkOptions.parse({**NAME, **names, "Reconcile": "6h"}).reconcile == 21_600
-    with pytest.raises(ConfigError, match=r"reconcile='21600s'.*none without dedupId"):
+    with pytest.raises(ConfigError, match=r"reconcile='21600s'.*not given without dedupId"):
         SinkOptions.parse({**NAME, "Reconcile": "6h"})
     for value in ("hush" * 3, "hush" * 17):
         with pytest.raises(ConfigError, match="dedupSecret") as caught:

@@ -164,7 +164,9 @@ def resolve_exported(
         millis = lease.initial_timestamp_millis
         if millis is None and lease.checkpoint.sequence_number == AT_TIMESTAMP:
             raise ConfigError(
-                "file", "", f"an export that says at which time {shard_id} starts: it is at AT_TIMESTAMP"
+                "file",
+                "",
+                f"an export with the time at which {shard_id} starts, because its position is AT_TIMESTAMP",
             )
         moment = min(export.at if millis is None else millis / 1000, desk.clock.time())
         return resolver.resolve(shard_id, datetime.fromtimestamp(moment, timezone.utc))
@@ -186,7 +188,7 @@ def resolve_pins(
             raise ConfigError(
                 "to",
                 LATEST,
-                f"a moment: {shard_id} starts at AT_TIMESTAMP, and the row does not say when",
+                f"a time, because {shard_id} starts at AT_TIMESTAMP and its row has no timestamp",
             )
         return resolver.resolve(shard_id, LATEST)
 

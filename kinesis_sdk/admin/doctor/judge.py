@@ -95,9 +95,9 @@ def _endpoints(facts: Facts) -> Iterator[Finding]:
         code="endpoint",
         level=Level.RED if facts.unreachable else Level.NOTE,
         title="endpoints of the account",
-        text=f"The calls went to {', '.join(hosts)}. boto3 calls hosts of the account as soon as it knows the account: those of Kinesis "
-        "from 1.43.78 on.",
-        remedy="Where a proxy, a firewall or a list of allowed hosts lets only the hosts of the region pass, allow these as well, or set "
+        text=f"The calls went to {', '.join(hosts)}. boto3 calls hosts named after the account as soon as it "
+        "knows the account (for Kinesis since version 1.43.78).",
+        remedy="If a proxy, a firewall or a list of allowed hosts admits only the hosts of the region, allow these hosts as well, or set "
         "AWS_ACCOUNT_ID_ENDPOINT_MODE=disabled.",
     )
 
@@ -115,7 +115,7 @@ def _probes(facts: Facts) -> Iterator[Finding]:
                 level=Level.YELLOW,
                 title="not examined",
                 text=f"{name} failed: {reason}",
-                remedy="Run the command again; if it stays, the text above names the cause.",
+                remedy="Run the command again; if the finding stays, the text above names the cause.",
             )
 
 
@@ -157,7 +157,7 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
                 level=Level.RED if role in facts.roles else Level.YELLOW,
                 title=title,
                 text=f"Denied: {', '.join(one.name for one in denied)}. {facts.actions[denied[0].name].reason}",
-                remedy="Add the actions to the policy (docs/permissions.md has them)"
+                remedy="Add the actions to the policy (docs/permissions.md lists them)"
                 + (
                     "."
                     if role in facts.roles
@@ -176,7 +176,7 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
                 code=f"{code}-optional",
                 level=Level.NOTE,
                 title=title,
-                text="Denied, and needed only for some settings: "
+                text="Denied actions that only some settings need: "
                 + ", ".join(f"{one.name} ({one.only_for})" for one in optional)
                 + ".",
             )
@@ -347,7 +347,7 @@ def _table(facts: Facts) -> Iterator[Finding]:
             code="table-deletion-protection",
             level=Level.YELLOW,
             title="lease table",
-            text="Nothing protects the table from being deleted, and with it every position: workers would begin at their "
+            text="The table is not protected from deletion. If it is deleted, all positions are lost, and workers begin at their "
             "initial position.",
             remedy="Switch deletion protection on (UpdateTable, free of charge), or set "
             "lease_table_deletion_protection_enabled for a new one.",
@@ -400,7 +400,7 @@ def _capacity(facts: Facts, table: Mapping[str, Any]) -> Iterator[Finding]:
         level=Level.YELLOW if short else Level.GREEN,
         title="lease table capacity",
         text=f"Provisioned: {reads} read and {writes} write units. {owners} workers and {len(leases)} leases need about "
-        f"{needed_reads:.1f} and {needed_writes:.1f} a second with this SDK's defaults, and a checkpoint is one more write.",
+        f"{needed_reads:.1f} and {needed_writes:.1f} units a second with this SDK's defaults; each checkpoint is one more write.",
         remedy="Switch the table to on-demand billing: a throttled renewal is a lost lease." if short else "",
     )
 
@@ -475,7 +475,7 @@ def _fleet(facts: Facts) -> Iterator[Finding]:
             code="rows",
             level=Level.GREEN,
             title="rows",
-            text="Every open shard has a lease or a parent that is read.",
+            text="Every open shard has a lease, or a parent that is still being read.",
         )
 
 
@@ -531,7 +531,7 @@ def _records(facts: Facts) -> Iterator[Finding]:
             code="reads-throttled",
             level=Level.YELLOW,
             title="reads throttled",
-            text=f"{len(facts.throttled)} of the sampled shards had no read left within a second, for example {shard_id}: "
+            text=f"Reads of {len(facts.throttled)} sampled shards were throttled, for example of {shard_id}: "
             "five reads a second are shared by all applications that poll.",
             remedy="Poll less often, or give the applications enhanced fan-out.",
         )

@@ -276,7 +276,7 @@ def _limited(found: Iterable[_Found]) -> Iterable[_Found]:
             severity=RULES[code].severity,
             title=RULES[code].title,
             text=f"{count:,} more like these",
-            remedy="look for what they have in common: their owner, or the time at which it began",
+            remedy="look for a common owner, or a common time of their start",
             count=count,
         )
         kept.insert(last + 1, (0.0, line))

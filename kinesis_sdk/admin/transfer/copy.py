@@ -90,7 +90,9 @@ def copy_stream(
     """
     clock = clock or SystemClock()
     if follow and until is not None:
-        raise ConfigError("until", until.isoformat(), "nothing for a copy without end")
+        raise ConfigError(
+            "until", until.isoformat(), "not given together with follow=True, because such a copy has no end"
+        )
     origin = Streams(source).describe(source_stream)
     goal = Streams(target).describe(target_stream)
     task = {"command": "copy", "source": identity(origin), "target": identity(goal)}
@@ -100,7 +102,7 @@ def copy_stream(
         raise ConfigError(
             "target",
             str(target_stream),
-            f"another stream than source={str(source_stream)!r}: a copy into itself would {effect}",
+            f"a stream other than source={str(source_stream)!r}: a copy of the stream into itself would {effect}",
         )
     with nullcontext() if state is None else state.locked():
         saved: Mapping[str, Any] = {} if state is None else state.load(task)

@@ -64,7 +64,9 @@ def put_files(
     """
     if state is not None and on_record_failed is not None:
         raise ConfigError(
-            "spool", "given", "none with a state file: the next run with it puts failed records again"
+            "spool",
+            "given",
+            "not given together with a state file, because the next run puts failed records again",
         )
     if state is None:
         return _put(

@@ -48,9 +48,7 @@ class StateFile:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise ConfigError(
-                    "state", str(self.path), "a file that no other process uses at the moment"
-                ) from error
+                raise ConfigError("state", str(self.path), "a file that no other process is using") from error
             yield
             lock.unlink(missing_ok=True)
         finally:

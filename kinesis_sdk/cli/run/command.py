@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     "--sink",
     metavar="URL",
     help="Database in which effects and positions change together: sqlite:///totals.db, postgresql+psycopg://user@host/database. "
-    "batch.transaction is a connection to it. In --config, it is not in the list of processes.",
+    "batch.transaction is a connection to it. Put the URL into --config to keep it out of the list of processes.",
 )
 @click.option(
     "--processes",
@@ -89,13 +89,13 @@ if TYPE_CHECKING:
 @click.option(
     "--until",
     type=Ending(),
-    help="End once everything that arrived before this moment is processed: now, or ISO 8601.",
+    help="End once every record that arrived before this moment is processed: now, or ISO 8601.",
 )
 @click.option(
     "--initial-position",
     type=BEGINNING,
     help="Start of shards without a lease: LATEST, TRIM_HORIZON, ISO 8601, or how long ago (-15m). "
-    "By default that of --config, else LATEST.",
+    "By default the position in --config, else LATEST.",
 )
 @CONFIG_OPTION
 @click.option(
@@ -253,7 +253,7 @@ def run(
     )
     if lease_store == MEMORY_URL and processes > 1:
         raise CommandError(
-            f"{MEMORY_URL} is for one process: the others would not see its leases. Use sqlite:///leases.db.",
+            f"{MEMORY_URL} works with one process only: other processes would not see its leases. Use sqlite:///leases.db.",
             ExitCode.USAGE,
         )
     connection = replace(account, lease_store=None).connect()

@@ -180,7 +180,9 @@ def _tier_store(given: dict[str, Any], place: PolicyPlace, *, loads: bool) -> Ti
     if database is None:
         if keep_order is not None:
             raise ConfigError(
-                f"{_FIELD}.keep_order", keep_order, "nothing without database: streams keep no order of keys"
+                f"{_FIELD}.keep_order",
+                keep_order,
+                "not given without database, because tiers in streams do not keep the order of keys",
             )
         return place.tiers(streams, loads=loads)
     if streams is not None:

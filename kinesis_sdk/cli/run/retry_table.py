@@ -47,7 +47,7 @@ def with_retries(
         return parts, worker
     if parts.sink is None:
         raise ConfigError(
-            f"{_FIELD}.keep_order", True, "a sink in the same database (--sink, or of --factory)"
+            f"{_FIELD}.keep_order", True, "a sink in the same database (from --sink or --factory)"
         )
     return replace(parts, handler=table.in_order(handler)), worker
 

@@ -223,7 +223,7 @@ class Supervisor:
         slot.state = SlotState.WAITING
         if code == ChildCode.STOPPED:
             _LOGGER.warning(
-                "worker process %d: stopped by a signal that did not come from here, starting it again",
+                "worker process %d: stopped by a signal that the supervisor did not send, starting it again",
                 number,
             )
             slot.restarts += 1

@@ -299,7 +299,9 @@ class Console:
 
     def _letter_pages(self) -> LetterPages:
         if self._letters is None:
-            raise ConfigError("dead_letters", "", "a place: start the console with --dead-letters LOCATION")
+            raise ConfigError(
+                "dead_letters", "", "a location: start the console with --dead-letters LOCATION"
+            )
         return self._letters
 
     async def _letter_groups(self, request: Request) -> Response:

@@ -68,7 +68,7 @@ class Overview:
         except Exception as error:  # noqa: BLE001 - it is logged; the page shows what was not read
             place = "".join(traceback.format_tb(error.__traceback__))
             _LOGGER.error(
-                "looking at all applications failed: %s, raised here:\n%s", type(error).__name__, place
+                "checking all applications failed: %s, raised here:\n%s", type(error).__name__, place
             )
         finally:
             with self._lock:

@@ -51,7 +51,7 @@ class Searches:
             if sum(one.is_running for one in self._jobs.values()) >= _AT_ONCE:
                 reading.close()
                 raise ConfigError(
-                    "search", _AT_ONCE, "fewer running searches: stop one, or wait until it ends"
+                    "search", _AT_ONCE, "fewer running searches: stop one, or wait until one ends"
                 )
             self._jobs[identity] = job
             while len(self._jobs) > _KEPT:

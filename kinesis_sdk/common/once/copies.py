@@ -240,7 +240,7 @@ class CopySearch:
             if inside and key_of(other) == key and bool(other.flags & NAMED) == bool(run.flags & NAMED):
                 return place + number - other.number
             place += other.count
-        raise AssertionError("a copy was found in it")
+        raise AssertionError("the copy is in this aggregate")
 
     # Decisions by the rules of a reader
 

@@ -79,14 +79,14 @@ class PositionCleanup:
                 self._check_stream(tracked)
         except KinesisSdkError as error:
             _LOGGER.warning(
-                "worker %s: the clean-up of positions in the sink failed, and is repeated in half an hour: %s",
+                "worker %s: the clean-up of positions in the sink failed, next attempt in half an hour: %s",
                 self._worker_id,
                 error,
                 extra=log_fields(worker=self._worker_id),
             )
         except Exception:
             _LOGGER.exception(
-                "worker %s: the clean-up of positions in the sink failed, and is repeated in half an hour",
+                "worker %s: the clean-up of positions in the sink failed, next attempt in half an hour",
                 self._worker_id,
                 extra=log_fields(worker=self._worker_id),
             )
@@ -113,7 +113,7 @@ class PositionCleanup:
             key = SinkKey(self._application, name, tracked.lease_key(shard))
             if result_of(run, self._sink.delete_ended(key)):
                 _LOGGER.info(
-                    "shard %s: its position in the sink was deleted, the stream no longer has it",
+                    "shard %s: deleted its position in the sink, because the stream no longer has the shard",
                     shard,
                     extra=log_fields(stream=tracked.stream, shard=shard, worker=self._worker_id),
                 )

@@ -617,7 +617,7 @@ class ShardConsumer:
                 if not error.retryable:
                     raise
                 self._logger.debug(
-                    "shard %s: cannot report the failure yet, the next heartbeat does: %s",
+                    "shard %s: cannot report the failure yet, the next heartbeat will: %s",
                     self.shard_id,
                     error,
                 )

@@ -158,7 +158,7 @@ class ChildLeases:
         kept = [lease for lease in leases if lease.lease_key in heirs]
         if len(kept) < len(leases):
             _LOGGER.info(
-                "shard %s: its child %s was finished before, and gets no lease again",
+                "shard %s: its child %s was finished before, and gets no new lease",
                 parent,
                 ", ".join(lease.lease_key for lease in leases if lease not in kept),
                 extra=self._fields(parent),

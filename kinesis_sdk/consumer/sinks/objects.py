@@ -169,11 +169,11 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
-        raise SinkError(f"the folder failed: {error}") from error
+        raise SinkError(f"the folder cannot be used: {error}") from error
     except (
         OSError
     ) as error:  # for example a full disk: an operator makes room, and the batch is processed again
-        raise TransientSinkError(f"the folder failed: {error}") from error
+        raise TransientSinkError(f"the folder cannot be used: {error}") from error
 
 
 class ObjectClient(Protocol):

@@ -54,7 +54,7 @@ def open_engine(
         raise ConfigError(
             field,
             without_userinfo(database),
-            "a driver that is not asynchronous (those are for AsyncSqlSink)",
+            "a driver that is not asynchronous (asynchronous drivers are for AsyncSqlSink)",
         )
     engine: Engine = sqlalchemy.create_engine(url, **dialect.options(url, timeout))
     if sets_journal:

@@ -298,7 +298,7 @@ class IoLoop:
                 self._log_throttle.log(
                     now,
                     f"seal {pipeline.stream}",
-                    "stream %s: an aggregate could not be compressed and is sent as it is: %s: %s",
+                    "stream %s: an aggregate could not be compressed and is sent uncompressed: %s: %s",
                     pipeline.stream,
                     type(error).__name__,
                     error,

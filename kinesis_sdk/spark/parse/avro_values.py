@@ -324,7 +324,7 @@ class _Types:
             ):
                 return self._number(definition, found)
         shown = self._scalar(name, definition) if name in _PRIMITIVES else name
-        raise ConfigError(f"column {path}", str(kind), f"{shown}, as the Avro schema has it")
+        raise ConfigError(f"column {path}", str(kind), f"{shown}, which is the type in the Avro schema")
 
     def _to_struct(self, definition: Mapping[str, Any], fields: Mapping[str, Kind], path: str) -> Convert:
         known = {field["name"]: field["type"] for field in definition["fields"]}

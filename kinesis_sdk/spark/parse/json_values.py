@@ -140,7 +140,7 @@ class JsonParser:
         except (ValueError, RecursionError):
             raise MalformedError("no JSON") from None
         if not isinstance(value, dict):
-            raise MalformedError("JSON, but no object")
+            raise MalformedError("JSON, but not an object")
         return value
 
     @staticmethod

@@ -62,7 +62,7 @@ def time_zone(name: str) -> tzinfo:
 @lru_cache(maxsize=256)
 def _region(name: str) -> tzinfo:
     if not _REGION.fullmatch(name):
-        raise ValueError("no name of a time zone")
+        raise ValueError("not the name of a time zone")
     try:
         return ZoneInfo(name)
     except (KeyError, OSError) as error:  # a name that is a folder is an OSError
@@ -90,7 +90,7 @@ def micros_of(text: str, zone: tzinfo | None) -> int:
     days = _days(int(sign + year), int(month or 1), int(day or 1))
     clock = int(hour or 0), int(minute or 0), int(second or 0)
     if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
-        raise ValueError("no time of a day")
+        raise ValueError("not a time of day")
     in_day = ((clock[0] * 60 + clock[1]) * 60 + clock[2]) * 1_000_000 + int(((fraction or "") + "000000")[:6])
     local = days * _DAY + in_day
     if named is not None:
@@ -101,7 +101,7 @@ def micros_of(text: str, zone: tzinfo | None) -> int:
     else:
         micros = local if zone is None else _at(local, zone)
     if not -_MAX_MICROS <= micros < _MAX_MICROS:
-        raise ValueError("a year that no timestamp has")
+        raise ValueError("a year beyond the range of a timestamp")
     return micros
 
 
@@ -124,7 +124,7 @@ def _offset_of(text: str) -> int | tzinfo:
     )
     total = int(hours) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
     if int(minutes or 0) > 59 or int(seconds or 0) > 59 or total > _MAX_OFFSET:
-        raise ValueError("no offset of a time zone")
+        raise ValueError("not an offset of a time zone")
     return -total if sign == "-" else total
 
 

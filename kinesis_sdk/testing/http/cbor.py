@@ -68,7 +68,7 @@ def decode(data: bytes) -> Any:
 def _json(value: Any, undefined: object) -> Any:
     if isinstance(value, dict):
         if not all(isinstance(name, str) for name in value):
-            raise ValueError("CBOR with a map of other keys than text is not understood")
+            raise ValueError("CBOR maps with keys other than text are not supported")
         return {name: _json(member, undefined) for name, member in value.items()}
     if isinstance(value, list):
         return [_json(member, undefined) for member in value]

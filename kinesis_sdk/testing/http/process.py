@@ -64,7 +64,7 @@ def _await_line(
     try:
         line = lines.get(timeout=timeout)
     except queue.Empty:
-        raise TimeoutError(f"the fake AWS process said nothing within {timeout:g} seconds") from None
+        raise TimeoutError(f"the fake AWS process printed nothing within {timeout:g} seconds") from None
     if line is None:
         raise RuntimeError(f"the fake AWS process ended with status {process.wait()}; see its error output")
     if not line.startswith(prefix):

@@ -274,7 +274,7 @@ def test_a_stream_that_is_not_known_is_looked_for_once_a_minute() -> None:
     )
     page.poller.subscribe(page.views.append)
     calls = page.run(240)
-    assert "no checkpoint tells them apart" in page.views[-1].error
+    assert "no checkpoint distinguishes them" in page.views[-1].error
     assert calls["ListStreams"] <= 5
     assert page.views[-1].totals.leases == 4
 
