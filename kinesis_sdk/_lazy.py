@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use, so that importing the package itself costs next to nothing.
+"""Names of a package that are imported on first use, so that importing the package itself costs almost nothing.
 
 A package declares such names twice: as imports for type checkers, and as a table for the interpreter.
 
@@ -8,7 +8,7 @@ A package declares such names twice: as imports for type checkers, and as a tabl
     else:
         __all__, __getattr__, __dir__ = lazy_names(__name__, {"kinesis_sdk.metrics.memory": ("MemoryMetrics",)})
 
-`tests/test_package.py` compares the two for every package. This module imports nothing, not even `typing`.
+`tests/test_package.py` compares both declarations for every package. This module imports nothing, not even `typing`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def lazy_names(
 
     Args:
         package: ``__name__`` of the package.
-        homes: The names, by the module from which they are imported.
+        homes: Names by the module from which each is imported.
         imported: Public names that the package has imported already.
     """
     home_of = {name: home for home, names in homes.items() for name in names}

@@ -1,4 +1,4 @@
-"""`GapMap`: which records of a shard are acknowledged, and the state that passes this on to the next owner."""
+"""`GapMap`: the acknowledged records of a shard, and the state that tells the next owner about them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ spare."""
 
 _VERSION = 1
 _MAX_STATE = 512 * 1024
-"""Maximum bytes of a state when it is decompressed: 2,000 positions have 160 KB."""
+"""Maximum bytes of a decompressed state: 2,000 positions have 160 KB."""
 _MAX_SUB_DIGITS = 12
 
 
@@ -28,7 +28,7 @@ class GapMap:
         most: Maximum unacknowledged records.
 
     Attributes:
-        changed: Whether something was acknowledged, or received, since `stored`.
+        changed: Whether a record was acknowledged or received since `stored`.
     """
 
     def __init__(self, most: int) -> None:
@@ -55,7 +55,7 @@ class GapMap:
         return next(iter(self._open), None)
 
     def has_room(self, position: ExtendedSequenceNumber) -> bool:
-        """Return whether a record may be received; at the bound, only a record that was received before."""
+        """Return whether a record may be received; at the limit, only records that were received before may be."""
         return len(self._open) < self._most or (self._last is not None and position <= self._last)
 
     @property
@@ -107,7 +107,7 @@ class GapMap:
             self.changed = True
 
     def acknowledge(self, position: ExtendedSequenceNumber) -> None:
-        """Note that a record is done. A second call has no effect."""
+        """Note that the work for a record is done. A second call has no effect."""
         if position in self._open:
             del self._open[position]
             self._failed.discard(position)

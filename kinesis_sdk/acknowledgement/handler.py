@@ -1,4 +1,4 @@
-"""`Acknowledging`: a handler that gives single records to a function, and never checkpoints past an unacknowledged one."""
+"""`Acknowledging`: a handler that gives single records to a function, and never checkpoints past an unacknowledged record."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ class Acknowledging:
     ```
 
     The checkpoint never passes an unacknowledged record. Acknowledgements of later records are stored with the checkpoint, in one write.
-    After a restart, only unacknowledged records are delivered again; after a crash, records acknowledged in the last
-    ``store_interval`` too. If the function raises, its error goes to ``on_handler_error``, and the record is delivered again.
+    After a restart, only unacknowledged records are delivered again; after a crash, records that were acknowledged in the last
+    ``store_interval`` are delivered again, too. If the function raises, its error goes to ``on_handler_error``, and the record is
+    delivered again.
 
     Args:
         function: Called with a `ReceivedRecord`, in the order of the shard. A coroutine function is awaited on the worker's event loop
@@ -74,7 +75,7 @@ class Acknowledging:
             then counts as failing with `UnacknowledgedError`, which every view shows; the shard resumes within 30 s after
             acknowledgements.
         store_interval: Seconds between two writes of acknowledgements of a shard, 0.1 to 3600 (default 1). They are also written when the
-            lease is given up.
+            lease is released.
         clock: Monotonic clock; replaced in tests.
 
     The handler cannot be combined with a sink: the worker stops with `SinkError`. ``concurrency`` has no effect.
@@ -184,7 +185,7 @@ class _Acknowledgements:
             self._gaps.acknowledge(position_of(record))
 
     def leave(self, checkpointer: Checkpointer) -> None:
-        """Store the acknowledgements, before the lease is given up."""
+        """Store the acknowledgements before the lease is released."""
         self._pass_delivered(checkpointer)
         self.store(checkpointer)
 
@@ -296,7 +297,7 @@ class _CoroutineHandler(RecordHandler):
         self._shard.restore(shard)
 
     async def process_records(self, batch: RecordBatch) -> None:
-        """Give each record to the function, one after the other."""
+        """Give each record to the function, one after another."""
         shard = self._shard
         shard.begin(batch)
         await self._store_if_due(batch.checkpointer)

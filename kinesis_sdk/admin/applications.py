@@ -1,4 +1,4 @@
-"""Applications: lease tables wherever they are kept (`kinesis_sdk.admin.lease_tables`), and the streams they consume."""
+"""Applications: lease tables in any store (`kinesis_sdk.admin.lease_tables`), and the streams that the applications consume."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kinesis_sdk.consumer.leases import Item, attributes
 from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
 MAX_CANDIDATES = 100
-"""Maximum number of streams to compare with a lease table to find the table's own: one ListShards each."""
+"""Maximum number of streams to compare with a lease table to find its stream; each comparison costs one ListShards call."""
 METRICS_ENTITY = "WORKER_METRIC_STATS"
 """``entityType`` of a worker's metrics in the lease table of KCL 3.5."""
 
@@ -48,7 +48,7 @@ class Applications:
 
     Args:
         connection: Account and region; with `Connection.lease_store` the database.
-        names: The only applications to look up, without listing tables; None finds all applications.
+        names: Applications to look up without listing tables; None finds all applications.
         sleep: Replaces `time.sleep` between attempts, for tests.
     """
 
@@ -65,7 +65,7 @@ class Applications:
     def find(self) -> list[ApplicationInfo]:
         """Return the applications, by name. A given name is in the result only if its lease table exists.
 
-        Cost in DynamoDB: one ListTables per 100 tables, unless names were given, and one DescribeTable per table. Results are
+        Cost in DynamoDB: one ListTables call per 100 tables, unless names were given, and one DescribeTable call per table. Results are
         kept, so that each table is described once. In another database: one SELECT.
 
         Raises:
@@ -87,7 +87,7 @@ class StreamFacts:
         name: Name of the stream.
         arn: Its ARN.
         status: ``ACTIVE``, ``UPDATING``, ``CREATING`` or ``DELETING``.
-        created: When it was created, in epoch seconds; None if unknown.
+        created: Creation time in epoch seconds; None if unknown.
         retention: Retention in seconds.
         on_demand: Whether its capacity is on demand.
         consumers: Number of registered consumers (enhanced fan-out).
@@ -110,7 +110,7 @@ class Application:
         name: Name of the application.
         table_name: Name of the lease table, if it is not the application's.
         stream: Name or ARN of the stream. The rows of a multi-stream table name their streams; the rows of a single-stream table do not,
-            so without this argument, `streams` searches for the stream that fits.
+            so without this argument, `streams` searches for the matching stream.
         sleep: Replaces `time.sleep` between attempts, for tests.
 
     Attributes:
@@ -147,7 +147,7 @@ class Application:
         self.store: LeaseStore = self.table.store
 
     def with_connection(self, connection: Connection) -> Application:
-        """Return the same application over other clients."""
+        """Return the same application with other clients."""
         same = Application(
             connection, self.name, table_name=self.table_name, stream=self._given, sleep=self._sleep
         )
@@ -183,14 +183,14 @@ class Application:
     def streams(self, scan: TableScan) -> dict[str | None, StreamId]:
         """Return the streams of a table's rows, by their ``streamName``, which is None in a single-stream table.
 
-        Cost: none if the stream was given or the rows name their stream. Otherwise one ListStreams, and one ListShards for each
-        stream, up to `MAX_CANDIDATES`; if several fit, up to three reads of one record each. The result is kept.
+        Cost: none if the stream was given or the rows name their stream. Otherwise one ListStreams call, and one ListShards call for each
+            stream, up to `MAX_CANDIDATES`; if several match, up to three reads of one record each. The result is kept.
 
         Args:
             scan: The rows.
 
         Raises:
-            ConfigError: If the stream is not known, and none or several fit.
+            ConfigError: If the stream is unknown, and no stream or several streams match.
             AwsError: If a call fails.
         """
         return streams_of(scan, self._single_stream)
@@ -274,7 +274,7 @@ def _are_of_table(leases: Sequence[Lease]) -> bool:
 
 
 def streams_of(scan: TableScan, single: Callable[[Sequence[Lease]], StreamId]) -> dict[str | None, StreamId]:
-    """Return the streams of a table's rows, by their ``streamName``. ``single`` finds the stream of rows that name none."""
+    """Return the streams of a table's rows, by their ``streamName``. ``single`` finds the stream of rows that do not name one."""
     by_name: dict[str | None, list[Lease]] = {}
     for lease in scan.leases:
         by_name.setdefault(lease.stream_name, []).append(lease)
@@ -306,8 +306,8 @@ def metrics_in(others: Mapping[str, Item]) -> dict[str, float]:
 def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:
     """Return whether the rows of a single-stream table may belong to a stream.
 
-    At least one row must be of a listed shard, every other row must be finished (its shard has expired), and nothing may
-    contradict, see `find_contradiction`.
+    At least one row must be of a listed shard, every other row must be finished (its shard has expired), and no fact may contradict this,
+    see `find_contradiction`.
     """
     listed = {shard.shard_id: shard for shard in shards}
     if not any(lease.lease_key in listed for lease in leases):
@@ -318,7 +318,7 @@ def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:
 
 
 def _without_misfits(shards: Sequence[Shard], leases: Sequence[Lease]) -> Sequence[Lease]:
-    """Return the rows without a few that do not fit the shards; all of them if many do not fit, as with a wrong stream."""
+    """Return the rows without the few that do not match the shards; all rows if many do not match, which indicates a wrong stream."""
     misfits = find_misfits(shards, leases)
     return (
         [lease for lease in leases if lease.lease_key not in misfits]
@@ -336,8 +336,8 @@ def find_stream(
 ) -> StreamId:
     """Find the stream of a single-stream table. The rows of such a table do not name the stream, so they are compared with all streams.
 
-    Shard ids and hash key ranges exclude streams. A checkpoint tells streams of the same shape apart: the stream has a record
-    with its sequence number, or rejects it.
+    Shard ids and hash key ranges exclude streams. A checkpoint distinguishes streams of the same shape: the right stream has a record with
+    its sequence number, other streams reject it.
 
     Raises:
         ConfigError: If no stream fits, or if several do; the message says why and asks for the stream.
@@ -421,7 +421,7 @@ class _Evidence(IntEnum):
     AGAINST = 0
     """Kinesis rejects the checkpoint as a position of the stream."""
     NONE = 1
-    """Kinesis accepts the checkpoint, or there is no checkpoint to ask for."""
+    """Kinesis accepts the checkpoint, or there is no checkpoint to check."""
     FOR = 2
     """The stream has a record with this sequence number."""
 
@@ -433,7 +433,7 @@ def _evidence(
     leases: Iterable[Lease],
     sleep: Callable[[float], None],
 ) -> _Evidence:
-    """Ask a stream for the records at up to three checkpoints: one GetShardIterator and one GetRecords each."""
+    """Request the records at up to three checkpoints from a stream, with one GetShardIterator and one GetRecords call each."""
     numbered = [one for one in leases if not one.checkpoint.is_sentinel and one.lease_key in shards]
     for lease in numbered[:_MAX_ASKED]:
         number = lease.checkpoint.sequence_number
@@ -455,7 +455,7 @@ def short_shard(shard_id: str) -> str:
 
 
 def find_lease_key(text: str, lease_keys: Iterable[str]) -> str:
-    """Return the key of the lease that a user names by its key, or by its shard number with or without leading zeros.
+    """Return the key of the lease that a user specifies by its key, or by its shard number with or without leading zeros.
 
     Args:
         text: Text of the user, for example ``3``, ``0003`` or ``shardId-000000000003``; in a table of several streams also
@@ -463,7 +463,7 @@ def find_lease_key(text: str, lease_keys: Iterable[str]) -> str:
         lease_keys: Keys of all leases.
 
     Raises:
-        ConfigError: If there is none, or if several match.
+        ConfigError: If no lease matches, or if several match.
     """
     there = list(lease_keys)
     if text in there:

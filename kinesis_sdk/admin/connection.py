@@ -32,13 +32,13 @@ class Connection:
             (``AWS_ENDPOINT_URL``) or AWS itself.
         lease_store: URL of the SQL database in which the workers keep their leases, as their ``lease_store``; None for
             DynamoDB.
-        clients: Clients to use instead, by service name, for tests and for callers that have their own.
+        clients: Clients to use instead, by service name, for tests and for callers with clients of their own.
 
     Attributes:
         region: As given.
         profile: As given.
         endpoint_url: As given.
-        lease_store: As given; it may hold a password.
+        lease_store: The given URL; it may contain a password.
 
     Raises:
         ConfigError: If ``lease_store`` is not the URL of a database that other processes can read.
@@ -115,7 +115,7 @@ class Connection:
         """The engine of `lease_store`, which connects with the first statement. Its statements time out after `STATEMENT_TIMEOUT`.
 
         Raises:
-            ConfigError: If there is none, SQLAlchemy or the driver is not installed, or the URL cannot be read.
+            ConfigError: If there is no such database, SQLAlchemy or the driver is not installed, or the URL cannot be read.
         """
         from kinesis_sdk.consumer.leases import without_password
         from kinesis_sdk.consumer.sql import open_engine

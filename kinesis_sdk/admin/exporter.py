@@ -1,7 +1,7 @@
 """Metrics of whole fleets for Prometheus and KEDA, from the views of a `FleetPoller`.
 
 Unknown values have no sample: a lag that was not measured is absent instead of 0, so averages and maximums are correct. Only the newest
-view is kept, so series of shards that are gone end with the next scrape. An old view loses its shards,
+view is kept, so the series of a removed shard end with the next scrape. An old view loses its shards,
 because a lag that is no longer measured looks like a steady lag; `kinesis_fleet_up` is then 0.
 
 Cost: one `FleetPoller` for each application. A scrape makes no call.
@@ -39,7 +39,7 @@ class FleetMetric:
     Attributes:
         is_counter: Whether it only grows; its samples then end in ``_total``.
         per_shard: Whether it has a series for each shard. With ``per_owner``, each series also has the label ``owner``.
-        per_owner: Whether it has a series for each worker, where labels for workers are enabled.
+        per_owner: Whether it has a series for each worker, if labels for workers are enabled.
     """
 
     name: str
@@ -248,7 +248,7 @@ class FleetMetrics:
     # For KEDA
 
     def summary(self, application: str) -> dict[str, Any] | None:
-        """Return the numbers by which an application is scaled; None if its view is not fresh, or has no lag at all.
+        """Return the values by which an application is scaled; None if its view is not fresh, or has no lag at all.
 
         An unknown number must not become 0: the workers would be scaled down while nothing is measured. The lag of an
         application without unfinished shards is 0.

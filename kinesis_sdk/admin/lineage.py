@@ -1,6 +1,6 @@
 """Lineage of a stream as data for a picture: hash key ranges, generations, splits and merges.
 
-Everything here is computed from one listing of shards, without a call.
+All data is computed from one listing of shards, without a call.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class LineageShard:
         parents: Ids of its parents, with `missing_parents`.
         missing_parents: Parents that are no longer listed, because their records have expired.
         children: Ids of its listed children.
-        created_at: When it was created, in whole seconds; None if its first sequence number does not show it.
-        closed_at: When its first listed child was created; None while it is open, or if that is not known.
+        created_at: Creation time in whole seconds; None if its first sequence number does not show it.
+        closed_at: Creation time of its first listed child; None while the shard is open, or if unknown.
     """
 
     shard_id: str
@@ -82,8 +82,8 @@ class Lineage:
     Attributes:
         shards: The shards in the order of their creation (of their ids).
         generations: Number of generations; 0 without shards.
-        hole: First part of the hash key space that no open shard covers; None if there is none. A stream has one only during a
-            reshard, or in an inconsistent listing.
+        hole: First part of the hash key space that no open shard covers; None if there is none. There is a hole only during a reshard, or
+            in an inconsistent listing.
     """
 
     shards: tuple[LineageShard, ...]
@@ -107,7 +107,7 @@ class Lineage:
 
     @property
     def joins(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        """Each shard that came from a merge, after its two parents."""
+        """Each shard that a merge created, after its two parents."""
         return tuple((one.parents, one.shard_id) for one in self.shards if one.origin is Origin.MERGE)
 
     def open_at(self, moment: datetime) -> tuple[LineageShard, ...]:
@@ -188,12 +188,12 @@ def creation_time(starting_sequence_number: str) -> datetime | None:
 
 
 def shard_label(shard_id: str) -> str:
-    """Return the short form of a shard id: ``3`` for ``shardId-000000000003``. Other ids stay as they are."""
+    """Return the short form of a shard id: ``3`` for ``shardId-000000000003``. Other ids are returned unchanged."""
     return str(int(shard_id.removeprefix("shardId-"))) if is_shard_id(shard_id) else shard_id
 
 
 def full_shard_id(text: str) -> str:
-    """Return the shard id that a user names by the id itself or by its number, such as ``3``, ``0003`` or ``shard-3``."""
+    """Return the shard id that a user specifies by the id itself or by its number, such as ``3``, ``0003`` or ``shard-3``."""
     if is_shard_id(text):
         return text
     match = _NUMBER.fullmatch(text)
@@ -203,7 +203,7 @@ def full_shard_id(text: str) -> str:
 
 
 def find_shard(text: str, shards: Iterable[Shard]) -> Shard:
-    """Return the listed shard that a user names by its id or its number. If there is none, the error names up to ten open shards."""
+    """Return the listed shard that a user specifies by its id or its number. If there is none, the error names up to ten open shards."""
     listed = {shard.shard_id: shard for shard in shards}
     found = listed.get(text) or listed.get(full_shard_id(text))
     if found is None:

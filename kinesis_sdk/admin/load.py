@@ -21,7 +21,7 @@ SHARD_RECORDS_PER_SECOND = 1000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
 _LIMIT = 10_000
 _LEAST_SPAN = 0.5
-"""Minimum seconds that a page has to span for a rate: a shorter span is a burst."""
+"""Minimum seconds that a page must span to show a rate: a shorter span is a burst."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class ShardLoad:
         records_per_second: Kinesis records a second; an aggregate counts as one record.
         bytes_per_second: Bytes a second, payloads and partition keys.
         seconds: Duration of the sample.
-        utilization: Used part of the nearer of the shard's limits, 1,000 records and 1 MiB a second; 1.0 is full.
+        utilization: Used part of the limit that the shard is closest to, of 1,000 records and 1 MiB a second; 1.0 is full.
     """
 
     shard_id: str
@@ -44,7 +44,7 @@ class ShardLoad:
 
 
 def utilization(records: float, size: float) -> float:
-    """Return the used part of the nearer of a shard's limits for writes, from records and bytes a second; 1.0 is full."""
+    """Return the used part of the write limit that a shard is closest to, from records and bytes a second; 1.0 is full."""
     return max(records / SHARD_RECORDS_PER_SECOND, size / SHARD_BYTES_PER_SECOND)
 
 

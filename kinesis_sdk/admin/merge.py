@@ -4,7 +4,7 @@ The merge decides which shard to read next, and which records may be given out.
 
 Pure: it makes no call, and `now` is an argument. `kinesis_sdk.admin.reading` makes the calls.
 
-A record may be given out as soon as no other shard can still bring an earlier record. A shard with buffered records has no record that
+A record may be given out as soon as no other shard can still have an earlier record. A shard with buffered records has no record that
 is earlier than its first buffered record. A shard without buffered records has a watermark: the arrival of its last record or, once it
 was read up to its tip, the time at Kinesis when that call was sent. A shard is only read after its parents were given out completely,
 so parents come before their children regardless of their arrival times.
@@ -89,7 +89,7 @@ class _Shard:
 
     @property
     def active(self) -> bool:
-        """Whether it may still bring records, and may be read now."""
+        """Whether the shard may still have records, and may be read now."""
         return not self.finished and not self.parents
 
 
@@ -112,7 +112,8 @@ class StreamMerge:
     def add(self, shard_id: str, start: Position, parents: Iterable[str], now: float) -> bool:
         """Add a shard unless it is known; return whether it is new.
 
-        The shard is read from ``start``, or not at all if ``start`` is `Ended`. Parents that were not added before are not waited for.
+        The shard is read from ``start``, or not at all if ``start`` is `Ended`. The shard does not wait for parents that were not added
+        before it.
         """
         if shard_id in self._shards:
             return False
@@ -154,7 +155,7 @@ class StreamMerge:
         return max(known, default=None)
 
     def start_of(self, shard_id: str) -> Position:
-        """Return where a shard is read from."""
+        """Return the position from which a shard is read."""
         return self._shards[shard_id].start
 
     def due_reads(self, now: float) -> list[ReadRequest]:
@@ -171,7 +172,7 @@ class StreamMerge:
         return due
 
     def next_due(self) -> float | None:
-        """Return the monotonic time of the next read that waits only for time; None if none does."""
+        """Return the monotonic time of the next read that only waits for its time; None if there is none."""
         times = [
             shard.due
             for shard in self._shards.values()
@@ -193,7 +194,7 @@ class StreamMerge:
     ) -> None:
         """Process the response of a read, with the user records of the page in order.
 
-        ``at_tip``: the shard had no more records. ``ended``: it ends after the page. ``sent_millis``: a time that Kinesis had
+        ``at_tip``: the shard had no more records. ``ended``: the shard ends after the page. ``sent_millis``: a time that Kinesis had
         reached when the call was sent. ``sent``: monotonic seconds at which it was sent.
         """
         shard = self._shards[shard_id]
@@ -233,7 +234,7 @@ class StreamMerge:
             self._release_children(shard)
 
     def on_failure(self, shard_id: str, now: float) -> float:
-        """Process the failure of a read; return the seconds until it is repeated."""
+        """Process the failure of a read; return the seconds until the read is repeated."""
         shard = self._shards[shard_id]
         shard.in_flight = False
         shard.failures += 1
@@ -266,7 +267,7 @@ class StreamMerge:
             yield ShardRecord(shard_id, record)
 
     def _barrier(self) -> int | None:
-        """Return the arrival time before which no shard without buffered records can bring a record; None for no bound."""
+        """Return the arrival time before which no shard without buffered records can have a record; None for no bound."""
         return min(
             (shard.watermark for shard in self._shards.values() if shard.active and not shard.buffer),
             default=None,

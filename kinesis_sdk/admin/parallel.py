@@ -1,4 +1,4 @@
-"""Calls for many things at once, in a few threads."""
+"""Calls for many items at once, in a few threads."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def for_each(
 ) -> None:
     """Process many things in a few threads. An exception ends the work and is raised here; so does Ctrl-C, without waiting for calls.
 
-    ``work`` is called in the threads. One thread at a time takes the next thing, and one thread at a time calls
-    ``on_result``.
+    ``work`` is called in the threads. One thread at a time takes the next item, and one thread at a time calls ``on_result``.
     """
     todo = iter(things)
     turn, deliver = threading.Lock(), threading.Lock()

@@ -10,11 +10,11 @@ from enum import Enum
 from typing import Any
 
 MAX_SHOWN_BYTES = 64 * 1024
-"""Default of `decode_payload`: bytes of a payload that are decoded."""
+"""Default number of payload bytes that `decode_payload` decodes."""
 
 _HEX_ROW = 16
 _DEPTH = 200
-"""Levels of nested JSON that are laid out; deeper JSON stays as it is."""
+"""Levels of nested JSON that are laid out; deeper JSON stays unchanged."""
 
 
 class PayloadKind(str, Enum):
@@ -32,11 +32,11 @@ class PayloadKind(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedPayload:
-    """A payload as people read it.
+    """A payload in readable form.
 
     Attributes:
         kind: How it is shown.
-        text: The JSON or text as it was put, or hexadecimal digits. The text may contain control characters and markup:
+        text: The original JSON or text, or hexadecimal digits. The text may contain control characters and markup:
             escape it for a terminal (`escaped`) and for HTML.
         size: Bytes of the payload.
         truncated: Whether ``text`` shows only its beginning.
@@ -63,12 +63,13 @@ class DecodedPayload:
 def decode_payload(data: bytes, *, limit: int = MAX_SHOWN_BYTES) -> DecodedPayload:
     """Return a payload as JSON if it is an object or array, else as UTF-8 text, else in hexadecimal.
 
-    A bare number or string is text: it reads the same. JSON that Python or another reader would change or reject (a number
-    beyond a double's range, NaN, half of a surrogate pair) is text as well, so that nothing is altered on the way.
+    A bare number or string is returned as text, because it looks the same. JSON that Python or another reader would change or reject (a
+    number
+    beyond a double's range, NaN, half of a surrogate pair) is returned as text as well, so that it is not altered.
 
     Args:
         data: The payload.
-        limit: Bytes to decode. A longer payload is cut off there, and not shown as JSON.
+        limit: Bytes to decode. A longer payload is truncated, and not shown as JSON.
     """
     shown, size = data[:limit], len(data)
     truncated = size > limit
@@ -115,7 +116,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def pretty_json(text: str) -> str:
-    """Return valid JSON text with one member or element a line. Numbers, strings and repeated names stay as they are."""
+    """Return valid JSON text with one member or element a line. Numbers, strings and repeated names stay unchanged."""
     parts: list[str] = []
     depth = 0
     tokens = _TOKEN.findall(text)

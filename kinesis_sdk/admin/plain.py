@@ -15,7 +15,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
 
 def plain(value: object) -> Any:
-    """Return a value as dictionaries, lists, strings, numbers, booleans and None; raises TypeError if a part has no plain form.
+    """Return a value as dictionaries, lists, strings, numbers, booleans and None; raises TypeError if a part cannot be converted.
 
     Fields of dataclasses keep their names. Fields left out of ``repr`` are left out here too, because they hold the
     application's own bytes. Enumerations become their values, times ISO 8601 texts, and hash keys decimal texts, since JSON

@@ -54,7 +54,7 @@ _GIVE_UP_AFTER = 20
 """Consecutive failures of one shard, about three minutes, after which the error is raised. Throttling is never raised."""
 
 Notice = Callable[[str], None]
-"""Called with a message about the stream, such as that a shard ended or is throttled."""
+"""Called with a message about the stream, for example that a shard ended or is throttled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class RecordFilter:
 
 
 def _json_condition(text: str) -> Callable[[Any], bool]:
-    """Return the condition of a JMESPath expression. boto3 depends on the library."""
+    """Return the condition of a JMESPath expression. The library is a dependency of boto3."""
     import jmespath
     from jmespath.exceptions import JMESPathError, JMESPathTypeError
 
@@ -189,9 +189,10 @@ def read_stream(
 ) -> Generator[ShardRecord, None, None]:
     """Yield the user records of a stream, merged over its shards by arrival time.
 
-    Records of a shard come in its order, and a parent's records before its children's. Records of other shards are ordered by
-    arrival time, which Kinesis calls approximate. Splits and merges are followed. Nothing is skipped: a failed read is
-    retried, and other shards wait for it where the order requires it.
+    Records of a shard are yielded in its order, and a parent's records before its children's records. Records of other shards are ordered
+    by
+    arrival time, which Kinesis calls approximate. Splits and merges are followed. No record is skipped: a failed read is retried, and
+    other shards wait for it if the order requires this.
 
     Args:
         connection: Account and region.
@@ -309,7 +310,7 @@ class _Reader:
     # -- shards -------------------------------------------------------------------------------------------------
 
     def _list(self, shard_filter: Mapping[str, object] | None = None) -> list[Shard]:
-        """Return the shards of a complete listing: a listing during a reshard may lack shards."""
+        """Return the shards of a complete listing, because a listing during a reshard may lack shards."""
 
         def complete() -> list[Shard]:
             listed = list_shards(self._client, self._stream, shard_filter=shard_filter)
@@ -425,7 +426,7 @@ class _Reader:
         raise error
 
     def _take_answers(self, *, wait: bool) -> None:
-        """Take the results that are there; if there is nothing else to do, wait for one or for the next read."""
+        """Take the available results; if there is no other work, wait for a result or for the next read."""
         if wait and self._in_flight:
             try:
                 answer = self._answers.get(timeout=_LONGEST_WAIT)

@@ -31,7 +31,7 @@ from kinesis_sdk.common.validation import check_int
 MAX_PAGE = 10_000
 """Maximum user records of a page."""
 PAGE_READS = 4
-"""Maximum GetRecords calls for a page. Kinesis may return no records although there are more further on."""
+"""Maximum GetRecords calls for a page. Kinesis may return an empty page although there are later records."""
 _READ_PAUSE = 0.25
 """Seconds between two GetRecords calls of one page: four of the five calls a second that all readers of a shard share."""
 
@@ -46,7 +46,7 @@ class RecordPage:
         next_position: Where the next page begins; `Ended` at the end of the shard.
         millis_behind_latest: How far the end of the page is behind the tip of the shard, as Kinesis reported it; 0 at the tip,
             None if Kinesis reports none.
-        at_tip: Whether there were no records after the page when it was read.
+        at_tip: Whether no records followed the page when it was read.
         iterator: Iterator to pass to `read_page` with the next position, if the page is empty although there may be more
             records; else None.
         children: Ids of the child shards, at the end of the shard.
@@ -86,9 +86,9 @@ def read_page(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> RecordPage:
-    """Read one page of a shard. One GetShardIterator and one to four GetRecords calls, 0.25 s apart.
+    """Read one page of a shard. Costs one GetShardIterator call and one to four GetRecords calls, 0.25 s apart.
 
-    Kinesis may return no records although there are some further on. After four such responses the page is empty and not
+    Kinesis may return an empty response although there are later records. After four such responses, the page is empty and not
     `RecordPage.at_tip`. Pass its ``iterator`` and ``next_position`` to the next call, which then continues after these
     responses instead of repeating them.
 
@@ -98,7 +98,7 @@ def read_page(
         shard_id: The shard.
         position: Where the page begins. `Latest` gives an empty page whose ``next_position`` is the tip.
         limit: Maximum user records, 1 to 10,000. A page may end inside an aggregate; the next page continues there.
-        iterator: `RecordPage.iterator` of the page before; None if there is none. An expired iterator is replaced by a
+        iterator: `RecordPage.iterator` of the previous page; None if there is none. An expired iterator is replaced by a
             new one at ``position``.
         clock: Measures calls; replaced in tests.
         sleep: Called with the seconds to wait; replaced in tests.

@@ -26,7 +26,7 @@ def incident_report(
     link: str = "",
     spell: Callable[[Command], str] = str,
 ) -> str:
-    """Return a report in Markdown. The report contains worker ids, shard ids and the texts of errors, and no payload.
+    """Return a report in Markdown. The report contains worker ids, shard ids and the texts of errors, but no payload.
 
     Args:
         view: The application.
@@ -131,7 +131,7 @@ def _owner(owner: str | None) -> str:
 
 
 def _code(text: str) -> str:
-    """Return untrusted text as code that no Markdown within it can end."""
+    """Return untrusted text as Markdown code that its own characters cannot end."""
     return f"`{_plain(text)}`"
 
 

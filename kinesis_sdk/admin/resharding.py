@@ -55,12 +55,12 @@ class ScaleResult:
 
 
 class Resharding:
-    """Changes of the shards of streams. Each change waits until the stream is ACTIVE, before and after. Thread-safe.
+    """Changes of the shards of streams. Each change waits until the stream is ACTIVE, both before and after the change. Thread-safe.
 
     Args:
         streams: The streams of the account and region.
         timeout: Maximum seconds to wait, before and after each step.
-        progress: Called before each step of a scaling, and while one takes long.
+        progress: Called before each step of a scaling, and while a step takes long.
     """
 
     def __init__(self, streams: Streams, *, timeout: float = 600.0, progress: Progress = no_progress) -> None:
@@ -83,7 +83,7 @@ class Resharding:
         Args:
             stream: Name or ARN.
             shard: Shard id or its number.
-            hash_key: First hash key of the right child; each child gets two hash keys at least. None for the middle.
+            hash_key: First hash key of the right child; each child gets at least two hash keys. None for the middle.
 
         Returns:
             Ids of the two children.
@@ -134,8 +134,8 @@ class Resharding:
     def scale(self, stream: str | StreamId, target: int, *, method: ScaleMethod = "auto") -> ScaleResult:
         """Bring a provisioned stream to ``target`` equal shards, step by step.
 
-        Each step is decided from the shards that are open then, so calling this again continues an interrupted scaling, and a
-        concurrent reshard by another program is noticed. If Kinesis rejects UpdateShardCount (ten calls in 24 hours,
+        Each step is decided from the shards that are open at that time, so another call continues an interrupted scaling, and a concurrent
+        reshard by another program is detected. If Kinesis rejects UpdateShardCount (ten calls in 24 hours,
         permissions), ``auto`` continues with splits and merges.
 
         Args:

@@ -1,9 +1,9 @@
 """Plan of a scaling: the calls that bring a stream to N equal shards, decided from the shards that are open now.
 
-Every decision starts from the present layout, so deciding again continues an interrupted scaling.
+Every decision starts from the current layout, so a new decision continues an interrupted scaling.
 
-Kinesis offers two ways. UpdateShardCount changes all shards with one call, but at most to twice or half of the present number,
-ten times in 24 hours, and up to 10,000 shards. SplitShard and MergeShards change one or two shards at a time, without a quota.
+Kinesis offers two ways. UpdateShardCount changes all shards with one call, but at most to twice or half of the current number, ten times
+in 24 hours, and up to 10,000 shards. SplitShard and MergeShards change one or two shards at a time, without a quota.
 Each call leaves the stream UPDATING for about half a minute, during which Kinesis rejects further calls.
 """
 
@@ -28,7 +28,7 @@ MAX_SHARDS = 100_000
 
 _SPACE = MAX_HASH_KEY + 1
 _TOLERANCE = 1000
-"""A boundary that is off by less than this part of a shard's width stays: halving is off by one hash key."""
+"""A boundary whose error is less than this part of a shard's width stays, because halving has an error of one hash key."""
 
 ScaleMethod = Literal["auto", "update-shard-count", "split-merge"]
 METHODS: tuple[str, ...] = ("auto", "update-shard-count", "split-merge")
@@ -65,9 +65,9 @@ class ScalePlan:
     Attributes:
         target: Number of shards at the end.
         steps: The calls in order; none if the stream has that layout.
-        peak: Maximum number of open shards on the way, which counts against the account's limit. UpdateShardCount may need
+        peak: Maximum number of open shards during the scaling, which counts against the account's limit. UpdateShardCount may need
             more than its steps show.
-        reason: Why this way was chosen.
+        reason: Reason for the chosen method.
     """
 
     target: int
@@ -92,7 +92,7 @@ def plan_scaling(
 ) -> ScalePlan:
     """Return the calls that bring a stream, whose open shards have these first hash keys, to equal shards.
 
-    ``auto`` chooses the way with fewer calls; the other methods force a way. ``updates_left`` is the number of
+    ``auto`` chooses the method with fewer calls; the other values force a method. ``updates_left`` is the number of
     UpdateShardCount calls that may be made; 0 if Kinesis rejected such a call.
 
     Raises:
@@ -160,8 +160,8 @@ def _update_steps(current: int, target: int) -> list[int]:
 def _split_merge_steps(starts: Sequence[int], target: int) -> list[ScaleStep]:
     """Return the fewest splits and merges that lead to equal shards: one for each missing or surplus boundary.
 
-    The steps go from left to right. A range is split before its parts are merged with other ranges. So no shard on the way
-    covers more than the larger of the old and the new shards around it, and no part of the hash key space loses capacity.
+    The steps go from left to right. A range is split before its parts are merged with other ranges. So no intermediate shard covers more
+    than the larger of the old and the new shards around it, and no part of the hash key space loses capacity.
     """
     present = sorted(set(starts) - {0})
     slack = _SPACE // target // _TOLERANCE

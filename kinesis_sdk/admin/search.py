@@ -17,14 +17,14 @@ PROGRESS_INTERVAL = 5.0
 
 
 class Search:
-    """One pass over records that yields the selected records. Another thread may read the numbers of a search, and call `stop`.
+    """One pass over records that yields the selected records. Another thread may read the counts of a search, and call `stop`.
 
-    The search ends after ``limit`` records, or after ``seconds`` at the next record; None for no limit. ``on_progress`` is
-    called each `PROGRESS_INTERVAL` seconds while records come.
+    The search ends after ``limit`` records, or after ``seconds`` at the next record; None for no limit. ``on_progress`` is called every
+    `PROGRESS_INTERVAL` seconds while records arrive.
 
     Attributes:
         reached: Arrival time of the newest record that was read; None before the first.
-        end: Why it ended: ``window`` (all was read), ``limit``, ``time`` or ``stopped``; None while it runs.
+        end: Reason for the end: ``window`` (all records were read), ``limit``, ``time`` or ``stopped``; None while it runs.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ _MAX_TAGS = 50
 _POLL = 1.0
 """Seconds between two polls of a change: one of the 20 DescribeStreamSummary calls a second of an account."""
 _ATTEMPTS = 6
-"""Attempts of a change. LimitExceededException may mean more than five calls a second, which passes, or a quota, which does not."""
+"""Attempts of a change. LimitExceededException may mean more than five calls a second, which is temporary, or a quota, which is not."""
 _RETRIES = Backoff(0.5, 5.0)
 _IN_USE = "ResourceInUseException"
 
@@ -219,7 +219,7 @@ class Streams:
         return [one.name for one in self.list_streams(prefix)]
 
     def list_streams(self, prefix: str = "") -> list[StreamSummary]:
-        """Return all streams of the account and region, sorted by name. One ListStreams call for each 100 streams.
+        """Return all streams of the account and region, sorted by name. Makes one ListStreams call for each 100 streams.
 
         Args:
             prefix: Start of the names to return.
@@ -246,7 +246,7 @@ class Streams:
 
         Args:
             stream: Name or ARN.
-            tags: Whether to ask for the tags as well: one ListTagsForStream call more.
+            tags: Whether to request the tags as well, with one more ListTagsForStream call.
 
         Raises:
             ResourceNotFoundError: If there is no such stream.
@@ -330,7 +330,7 @@ class Streams:
             progress: Called first after a second, then about every ten seconds.
 
         Raises:
-            AdminError: If it is not ACTIVE in time.
+            AdminError: If the stream is not ACTIVE in time.
             AwsError: If a call fails; ResourceNotFoundError if there is no such stream.
         """
         check_seconds("timeout", timeout, 0)
@@ -369,7 +369,7 @@ class Streams:
 
         Args:
             name: Stream name.
-            shards: Number of shards of a provisioned stream, 1 to 100,000; None for one on demand.
+            shards: Number of shards of a provisioned stream, 1 to 100,000; None for an on-demand stream.
             mode: ``PROVISIONED`` or ``ON_DEMAND``.
             retention_hours: Hours for which records are kept, 24 to 8,760. More than 24 needs ``wait``.
             max_record_kib: Largest record in KiB, 1,024 to 10,240; None for the default of Kinesis.
@@ -480,7 +480,7 @@ class Streams:
         timeout: float = 600.0,
         progress: Progress = no_progress,
     ) -> int:
-        """Set for how long records are kept. Records older than a shorter period are gone at once.
+        """Set for how long records are kept. If the period becomes shorter, records older than it are deleted at once.
 
         Args:
             stream: Name or ARN.

@@ -1,6 +1,6 @@
-"""Options that name an application, and the application that they name.
+"""Options that select an application, and the selected application.
 
-Each option that several commands have is made here, so that it has one type and one meaning in all of them. Nothing of the
+Each option that several commands share is defined here, so that its type and meaning are the same everywhere. Nothing of the
 admin API is imported until a command runs.
 """
 
@@ -109,11 +109,11 @@ CONFIG_OPTION = click.option(
     help="TOML file with settings of ConsumerConfig, a table for each group, such as [leases], and a table [application] with name, "
     "stream and region. Options have priority.",
 )
-"""``--config``: the file of `kinesis-sdk run`, from which other commands take the application, its stream, place and leases."""
+"""``--config``: the file of `kinesis-sdk run`, from which other commands take the application, its stream, account and leases."""
 
 
 def check_application(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Reject an application that the file of ``--config`` does not name; the callback of the parameter for the name.
+    """Reject an application that the file of ``--config`` does not name; this is the callback of the parameter for the name.
 
     The file also names the lease table and the stream of its own application, so with another name, a command would change the
     wrong application.
@@ -130,12 +130,12 @@ def check_application(context: click.Context, parameter: click.Parameter, name: 
 
 
 class _ApplicationArgument(click.Argument):
-    """APP, which may be omitted if ``--config`` names the application, even before further arguments."""
+    """The argument APP, which may be omitted if ``--config`` names the application, even before further arguments."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Shift the given texts to the arguments after this one, if an argument would lack its text.
+        """Shift the given texts to the arguments after this argument, if an argument would lack its text.
 
         The name of the file's application stays in place, so that the missing argument is reported.
         """
@@ -154,7 +154,7 @@ class _ApplicationArgument(click.Argument):
         return super().handle_parse_result(ctx, opts, args)
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the name; None with ``--all-apps``, where it may be missing."""
+        """Return the name; None with ``--all-apps``, which does not need it."""
         if ctx.meta.get(_ALL_APPS) and self.value_is_missing(value):
             return None
         return super().process_value(ctx, value)
@@ -177,7 +177,7 @@ ALL_APPS_OPTION = click.option(
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationOptions:
-    """An application, as the options of a command name it.
+    """The application that the options of a command select.
 
     Attributes:
         name: Its name; empty with ``--all-apps``.
@@ -237,7 +237,7 @@ def check_table(table: str | None, applications: tuple[str, ...]) -> None:
     """Check that ``--table`` is given for exactly one application, in commands that take several.
 
     Raises:
-        ConfigError: If it is given for none or for several.
+        ConfigError: If it is given for no application or for several.
     """
     if table is not None and len(applications) != 1:
         raise ConfigError(

@@ -29,10 +29,10 @@ def apps(
 ) -> None:
     r"""List the applications of an account and region: all lease tables, of every KCL version.
 
-    With --lease-store, list those of a SQL database: one SELECT, and one more for each application.
+    With --lease-store, list the applications of a SQL database: one SELECT, and one more for each application.
 
-    Without names, one ListTables and one DescribeTable for each table; then one Scan for each application. With --streams,
-    all streams are compared with the tables that do not name theirs.
+    Without names, this costs one ListTables, and one DescribeTable for each table; then one Scan for each application. With --streams, all
+    streams are compared with the tables that do not name their stream.
 
     \b
     Examples:

@@ -34,7 +34,7 @@ def balance(
 ) -> None:
     r"""Show how evenly the leases are spread over workers, and over groups of workers such as zones.
 
-    The group of a worker is the part of its id before the separator. Ids without it have no group.
+    The group of a worker is the part of its id before the separator. Ids without a separator have no group.
 
     \b
     Examples:

@@ -71,13 +71,14 @@ def copy(
 ) -> None:
     r"""Copy the user records of SOURCE into TARGET, with their partition keys and explicit hash keys: replay, migration.
 
-    The records of a key keep their order, over splits and merges of both streams. After a lost answer or a kill, some records come a
-    second time, later than their place in this order. With --state, the same command continues a run that was stopped or killed, with the
+    The records of a key keep their order, over splits and merges of both streams. After a lost response or a kill, some records are stored
+    a second time, later than their place in this order. With --state, the same command continues a run that was stopped or killed, with the
     window of
     the first run.
 
-    Kinesis gives back the explicit hash key of a record only if it is in an aggregate. The other records that had one are placed
-    by their partition key, and counted. Every stored copy is copied, also repetitions of idempotent producers that consumers of SOURCE leave out.
+    Kinesis returns the explicit hash key of a record only if the record is in an aggregate. All other records that had one are placed by
+    their partition key, and counted. Every stored copy is copied, including repetitions of idempotent producers, which consumers of SOURCE
+    leave out.
 
     \b
     Examples:

@@ -135,11 +135,12 @@ def demo(
 ) -> None:
     r"""Put records, consume them during a split and crashes, and account for each effect.
 
-    Starts a fake AWS in its own process, or uses that of --endpoint-url, creates a stream, and puts 20,000 flights (US on-time statistics,
+    Starts a fake AWS in its own process, or uses the endpoint of --endpoint-url, creates a stream, and puts 20,000 flights (US on-time
+    statistics,
     2001), partitioned by origin. Worker processes consume them through a DynamoDB lease table, and write an effect for
     each record into a SQLite database. During the run, responses of PutRecords are lost, one worker is frozen, one
-    shard is split and one worker is killed. At the end, every record that was put is compared with its effects: each has
-    exactly one.
+    shard is split and one worker is killed. At the end, every record that was put is compared with its effects: each record must have
+    exactly one effect.
 
     Exits with 1 if a record was lost, had two effects, or took effect out of order.
 

@@ -63,8 +63,8 @@ def dlq() -> None:
     r"""List dead letters, show them, replay them to their handler, and drop them.
 
     LOCATION is where the hook `DeadLetters` keeps them: the URL of a database (sqlite:///letters.db, postgresql+psycopg://user@host/db),
-    file:letters.jsonl, stream:orders-dead (a Kinesis stream), or sqs: and the URL of a queue. If it contains a password, give
-    it in the environment variable KINESIS_SDK_DEAD_LETTERS.
+    file:letters.jsonl, stream:orders-dead (a Kinesis stream), or sqs: and the URL of a queue. If it contains a password, put LOCATION into
+    the environment variable KINESIS_SDK_DEAD_LETTERS.
     """
 
 
@@ -128,7 +128,7 @@ _EVERY = click.option(
 
 
 def selecting(command: _F) -> _F:
-    """Add the options that choose letters; the command receives them as ``chosen``, a `Selection`, and as parameters."""
+    """Add the options that select letters; the command receives them as ``chosen``, a `Selection`, and as parameters."""
 
     @functools.wraps(command)
     def gathered(*args: Any, **given: Any) -> Any:
@@ -189,7 +189,7 @@ def _millis(moment: datetime | str | None) -> int | None:
 
 
 def _parameters(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a command that chooses the same letters."""
+    """Return the parameters of a command that selects the same letters."""
     return {
         option.removeprefix("--"): given[name].isoformat().replace("+00:00", "Z")
         if isinstance(given[name], datetime)
@@ -439,10 +439,10 @@ def replay(
     yes: bool,
     account: ConnectionOptions,
 ) -> None:
-    r"""Replay letters of LOCATION: put their records back into the stream they came from, or call a handler with them.
+    r"""Replay letters of LOCATION: put their records back into their stream, or call a handler with them.
 
-    In the stream, a record has its key, its headers, and the headers retry-*, which say where it came from. All applications that read
-    the stream get it; --handler calls one handler only. A handler that fails leaves its letter open, with the new error.
+    In the stream, a record has its key, its headers, and the headers retry-*, which name its origin. All applications that read the stream
+    get the record; --handler calls only one handler. A handler that fails leaves its letter open, with the new error.
 
     A letter names the stream it came from. Because a letter can be forged, its record goes back only into a stream that you confirm:
     --application allows the streams that the application's leases name, --allow-stream allows one more, and --to puts all records into one

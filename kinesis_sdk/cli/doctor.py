@@ -53,19 +53,18 @@ def doctor(
 ) -> None:
     r"""Examine a stream and the lease table of an application, and name remedies. Nothing is changed.
 
-    STREAM is a name or an ARN; APPLICATION is the name of the lease table. Checked are permissions (each action is
-    tried by a dry run, or with arguments that can have no effect; the others are listed), the clock, limits of the
+    STREAM is a name or an ARN; APPLICATION is the name of the lease table. The command checks permissions (each action is tried by a dry
+    run, or with arguments that can have no effect; actions that cannot be tried are listed), the clock, limits of the
     account, the lease table and its rows, the distribution of records over shards and keys, aggregation, record
     sizes, encryption, retention against lag, the KCL versions that wrote the table, and enhanced fan-out.
 
     Cost: at most 22 API calls, and up to 4 for each sampled shard, of which 2 are reads of the shard (of the 5 a
-    second that its polling consumers share). One more API call for each
-    1,000 shards, and one for each MB of the lease table.
-    Three writes are tried under a condition that no row meets: 3 write units.
+    second that its polling consumers share). Each 1,000 shards and each MB of the lease table cost one more API call.
+    Three writes are tried under a condition that no row meets; they cost 3 write units.
 
     With --lease-store, the leases are read from that database, and no action of DynamoDB is tried.
 
-    Exits with 1 if a finding is red; with --strict also if one is yellow.
+    Exits with 1 if a finding is red; with --strict, also if a finding is yellow.
 
     \b
     Examples:

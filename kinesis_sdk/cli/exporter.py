@@ -38,7 +38,7 @@ class ErrorNotes:
         self._told: dict[str, str | None] = {}
 
     def update(self, view: FleetView) -> None:
-        """Process a new view. The views of one application come one after another."""
+        """Process a new view. The views of one application arrive one after another."""
         if view.error and view.error != self._told.get(view.application):
             note(f"{printable(view.application)}: {view.error}")
         self._told[view.application] = view.error
@@ -94,8 +94,8 @@ def exporter(
     /healthz             200 if each lease table was read in the last 60 s, else 503
 
     Cost for each application: a Scan every 2 s (every 5 s above 100 leases), ListShards and DescribeStreamSummary every
-    60 s. Lag costs nothing where workers of this SDK report it; for others the stream is read, each shard at most
-    once in 30 s. A scrape costs nothing.
+    60 s. Lag costs nothing if workers of this SDK report it; for other workers, the stream is read, each shard at most once in 30 s. A
+    scrape costs nothing.
 
     --recording FILE keeps the views, for the time slider of `kinesis-sdk ui --recording FILE` on the same machine.
 

@@ -1,4 +1,4 @@
-"""A table that leaves out its least important columns on a narrow terminal, instead of squeezing all of them.
+"""A table that leaves out its least important columns on a narrow terminal, instead of squeezing all columns.
 
 Names are cut in their middle, because names of workers differ at both ends: in the host and in the process.
 """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SMALL = 40
-"""Maximum number of leases that are all shown, in the order of their shards."""
+"""Maximum number of leases up to which all are shown, in the order of their shards."""
 SHOWN = 20
 """Number of leases of a larger application that are shown, worst first."""
 _ID_LENGTH = 60
@@ -26,8 +26,8 @@ _ID_LENGTH = 60
 def new_table(*columns: str | tuple[str, str], dispensable: Sequence[str] = ()) -> Table:
     """Return a table without lines.
 
-    A heading in ``columns`` may come with ``right`` for numbers, or ``wide`` for the column that is cut if there is no
-    room. A narrow terminal leaves out the ``dispensable`` columns, starting with the first.
+    A heading in ``columns`` may have ``right`` for numbers, or ``wide`` for the column that is cut if there is no room. A narrow terminal
+    leaves out the ``dispensable`` columns, starting with the first.
     """
     need("rich.table", "cli")
     from kinesis_sdk.cli.fitted_table import FittedTable
@@ -129,7 +129,7 @@ def state_cell(lease: LeaseView) -> Any:
 
 
 def owner_cell(lease: LeaseView) -> str:
-    """Return the owner of a lease, and the next one during a handoff."""
+    """Return the owner of a lease, and the next owner during a handoff."""
     if lease.owner is None:
         return "–"
     arrow = f" → {printable(lease.next_owner, _ID_LENGTH)}" if lease.next_owner is not None else ""
@@ -226,7 +226,7 @@ def notes_of(leases: Iterable[LeaseView]) -> list[str]:
 
 
 def problem_lines(problems: Sequence[Problem], options: Sequence[str] = ()) -> list[tuple[Any, str]]:
-    """Return for each problem a line, and the line below it with the remedy.
+    """Return two lines for each problem: the problem, and its remedy.
 
     ``options`` are the options of the connection, for the commands that are shown.
     """

@@ -1,4 +1,4 @@
-"""SIGTERM as Ctrl-C, for commands that clean up."""
+"""Handling of SIGTERM like Ctrl-C, for commands that clean up."""
 
 from __future__ import annotations
 

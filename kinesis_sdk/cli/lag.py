@@ -32,13 +32,14 @@ def lag(
     records after the checkpoint count as unprocessed. AT CHECKPOINT is the lag of the checkpoint: if the owner dies now, records are
     processed again from there.
 
-    It works for KCL applications of every version. The command reads each shard once, which is one of the five reads a second that a shard
+    The command works for KCL applications of every version. The command reads each shard once, which is one of the five reads a second
+    that a shard
     allows. --watch reads a shard at most every 30 s, and never if its worker writes the lag to the lease table.
 
-    --all-apps looks once at each application, four at a time, and prints one line for each: applications with errors first, then by lag.
+    --all-apps checks each application once, four at a time, and prints one line for each: applications with errors first, then by lag.
     An application that cannot be read is listed with the reason.
 
-    Exit codes: 0, or 1 if --max-lag is given and a shard is further behind, or the lag of one is not known.
+    Exit codes: 0, or 1 if --max-lag is given and a shard is further behind, or the lag of a shard is not known.
 
     \b
     Examples:

@@ -25,8 +25,7 @@ def show_lag(
 ) -> None:
     """Measure the lag of each shard once, and print it.
 
-    Above ``max_lag`` seconds, the command ends with `ExitCode.BAD_ANSWER`. ``show_all`` is for all shards of a large
-    application.
+    Above ``max_lag`` seconds, the command ends with `ExitCode.BAD_ANSWER`. ``show_all`` shows all shards of a large application.
     """
     reader = FleetReader(application, observer=_observer(application, failover_time, max_lag))
     reader.table()
@@ -61,7 +60,7 @@ def watch_lag(
     show_all: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Read until Ctrl-C: a table that is drawn again, or one JSON line for each view."""
+    """Read until Ctrl-C, and draw a table again, or print one JSON line for each view."""
     observer = _observer(application, failover_time, max_lag)
     with (
         FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,

@@ -23,7 +23,7 @@ class LazyGroup(click.Group):
         self._homes = dict(homes or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands: in the order of their table, then commands that are added directly."""
+        """Return the names of all commands: first the commands of the table in its order, then commands that are added directly."""
         return [*self._homes, *(name for name in super().list_commands(ctx) if name not in self._homes)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
 def keep_line_breaks(command: click.Command) -> None:
     """Let click see the marks of paragraphs with fixed line breaks, in a command and its subcommands.
 
-    click expects a backspace character, but the docstrings are raw, so they have a backslash and a letter.
+    click expects a backspace character, but the docstrings are raw strings, so they contain a backslash and a letter.
     """
     if command.help is not None:
         command.help = command.help.replace("\\b\n", "\b\n")

@@ -48,7 +48,7 @@ _LEASES = {
 
 @click.group(cls=LazyGroup, homes=_LEASES)
 def leases() -> None:
-    """Look at the leases of an application, and change them."""
+    """Show the leases of an application, and change them."""
 
 
 @click.command("list")
@@ -145,7 +145,7 @@ def explain(
     watch_for: float | None,
     as_json: bool,
 ) -> None:
-    r"""Say in plain words why a shard is moving or not: its owner, since when, the reason why it waits, its lag, and remedies.
+    r"""Explain in plain words why a shard is moving or not: its owner and since when, the reason for waiting, its lag, and remedies.
 
     SHARD is a shard id, its number such as 3 or 0003, or a whole lease key.
 
@@ -182,7 +182,7 @@ def explain(
 
 
 def _wrapped(paragraph: str) -> str:
-    """Return a paragraph in lines of 100 characters. A command at its end has its own line, for copying."""
+    """Return a paragraph in lines of 100 characters. A command at the end of the paragraph has its own line, for copying."""
     head, mark, command = paragraph.partition(": kinesis-sdk ")
     if not mark or not paragraph.startswith("To "):
         return textwrap.fill(paragraph, 100)

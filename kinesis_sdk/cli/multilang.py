@@ -85,17 +85,17 @@ def multilang(
 ) -> None:
     r"""Run a KCL application in any language, from its properties file: the MultiLangDaemon without Java.
 
-    The program of executableName is started once for each shard, and gets its records over standard input and output
-    by the MultiLang protocol. Applications for the Java daemon (amazon_kclpy, aws-kcl for Node, Ruby, .NET) run unchanged, with
+    The program of executableName is started once for each shard, and exchanges records with the command over standard input and output by
+    the MultiLang protocol. Applications for the Java daemon (amazon_kclpy, aws-kcl for Node, Ruby, .NET) run unchanged, with
     the same properties file and lease table.
 
-    A child that fails ends nothing but itself: its shard starts again at its checkpoint, after a growing pause. Ctrl-C or
-    SIGTERM gives every child shutdownRequested and leaseLost within shutdownGraceMillis (30 s, if the file does not say
-    otherwise); a second one stops at once. The standard error of children is logged.
+    A failing child ends only itself: its shard starts again at its checkpoint, after a growing pause. Ctrl-C or
+    SIGTERM gives every child shutdownRequested and leaseLost within shutdownGraceMillis (30 s, unless the file has another value); a
+    second signal stops the children at once. The standard error of children is logged.
 
-    The file is read strictly: a malformed number is an error, and a key that has no effect is named with the reason. Keys that
-    only this command has: onChildFailure (restart, exit), onChildException (ignore, restart), childExitGraceMillis and
-    batchRecords (records of a processRecords message at most).
+    The file is read strictly: a malformed number is an error, and a key that has no effect is named with the reason. Only this command has
+    the keys onChildFailure (restart, exit), onChildException (ignore, restart), childExitGraceMillis and
+    batchRecords (maximum records of a processRecords message).
 
     --json prints an event a line: checked, started (once the worker consumes and the health endpoint is open), ended. The log
     stays on standard error.

@@ -28,7 +28,7 @@ _CHECKED = 20
 
 
 class Name(ParamType):
-    """The name of something that exists, passed unchanged. ``kind`` is ``application``, ``stream`` or ``worker``."""
+    """The name of an existing application, stream or worker, passed unchanged. ``kind`` is ``application``, ``stream`` or ``worker``."""
 
     name = "text"
 
@@ -45,7 +45,7 @@ class Name(ParamType):
 
 
 def name_parameters(command: click.Command) -> None:
-    """Let all parameters that take a name complete it, in a command and its subcommands."""
+    """Add completion to all parameters that take a name, in a command and its subcommands."""
     for parameter in command.params:
         kind = _kind_of(parameter)
         if kind is not None and parameter.type is click.STRING:
@@ -71,7 +71,7 @@ def connection_of(context: click.Context) -> Connection:
 def in_time(ask: Callable[[], Iterable[str]]) -> list[str]:
     """Return the result of a function that makes calls; an empty list if it fails, or takes longer than `TIMEOUT`.
 
-    Completion and suggestions are a convenience: their errors must not keep a user from running the command.
+    Completion and suggestions are a convenience: their errors must not prevent a user from running the command.
     """
     found: list[str] = []
 

@@ -77,7 +77,7 @@ def ordered_option(default: bool) -> Callable[[_F], _F]:
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """Account, region and lease store, as the options of a command name them; None for missing options."""
+    """Account, region and lease store from the options of a command; None for missing options."""
 
     region: str | None = None
     profile: str | None = None
@@ -233,7 +233,7 @@ class PositionType(ParamType):
 
 
 BEGINNING = PositionType(TrimHorizon, Latest, AtTimestamp)
-"""Type of options that say where to begin in every shard of a stream."""
+"""Type of options for a starting position in every shard of a stream."""
 
 
 class Ending(ParamType):

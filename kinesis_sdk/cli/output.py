@@ -1,6 +1,6 @@
 """Output and exit codes of commands.
 
-Results go to standard output; progress, notes and questions go to standard error, so that a pipe gets results only.
+Results go to standard output; progress, notes and questions go to standard error, so that a pipe gets only results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ExitCode(IntEnum):
     CALL_FAILED = 3
     """A call failed: AWS, network, credentials, permissions."""
     REFUSED = 4
-    """Nothing was changed: not confirmed, unsafe, or the row was changed meanwhile."""
+    """Nothing was changed: the change was not confirmed or is unsafe, or the row was changed in between."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -73,7 +73,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def with_exit_codes(function: _F) -> _F:
-    """Turn errors of the SDK and Ctrl-C into messages and exit codes. For the callback of every command."""
+    """Turn errors of the SDK and Ctrl-C into messages and exit codes. Decorates the callback of every command."""
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -116,7 +116,8 @@ def schema_name(command: str) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output: dataclasses, and all that `plain` converts. An object names its schema first."""
+    """Print one JSON document on standard output, from dataclasses and all other values that `plain` converts. An object names its schema
+    first."""
     click.echo(json_document(value))
 
 
@@ -130,7 +131,7 @@ def json_document(value: object) -> str:
 
 
 def print_json_line(value: object) -> None:
-    """Print one JSON document as one line: for commands whose results come one after another."""
+    """Print one JSON document as one line, for commands that print results as they arrive."""
     click.echo(_json_text(value, indent=None))
 
 
@@ -158,7 +159,7 @@ def note(message: str) -> None:
 def console(*, stderr: bool = False) -> Console:
     """Return a rich console that does not read square brackets in data as markup.
 
-    In a pipe or a file, where rich would cut every line at 80 columns, lines may be long, unless ``COLUMNS`` is set.
+    In a pipe or a file, rich would cut every line at 80 columns, so lines may be longer there unless ``COLUMNS`` is set.
     """
     from kinesis_sdk.cli.extras import need  # which imports this module
 

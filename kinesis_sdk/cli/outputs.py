@@ -316,14 +316,14 @@ class ShownPayload(TypedDict):
 
 
 class ShownLetter(_LetterFacts):
-    """A dead letter; with ``--payload``, its headers have their values."""
+    """A dead letter; with ``--payload``, its headers include their values."""
 
     headers: list[str] | Mapping[str, str]
     payload: ShownPayload | None
 
 
 class LettersChanged(TypedDict):
-    """A replay or a drop of dead letters; nothing is done with ``--dry-run``."""
+    """A replay or a drop of dead letters; with ``--dry-run``, only its plan."""
 
     location: str
     target: str | None
@@ -343,7 +343,7 @@ class ExporterAddress(TypedDict):
 
 
 class ConsoleAddress(TypedDict):
-    """Address of the console; it has the token, if one is needed."""
+    """Address of the console, with the token if one is needed."""
 
     url: str
     applications: list[str]

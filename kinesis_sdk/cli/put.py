@@ -78,11 +78,11 @@ def put(
 
     Formats: lines, NDJSON, CSV (each row becomes a JSON object), Parquet (with pyarrow), and spools of the producer; .gz is opened.
 
-    With --state, the same command continues a run that was stopped or killed. It puts records again that failed, were in flight, or were
-    acknowledged in the last 0.2 seconds before a kill, and no other records. Ctrl-C stops reading and waits for the
-    records in flight; a second one does not wait.
+    With --state, the same command continues a run that was stopped or killed. It repeats only records that failed, were in flight, or were
+    acknowledged in the last 0.2 seconds before a kill. Ctrl-C stops reading and waits for the records in flight; a
+    second Ctrl-C does not wait.
 
-    Exit code 0: every record is stored. 1: some failed, or their input is invalid.
+    Exit codes: 0 if every record is stored; 1 if some records failed, or their input is invalid.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ def schema(*, command: tuple[str, ...]) -> None:
     r"""Print the JSON Schema (draft 2020-12) of a command's output with --json; without COMMAND, the names of all commands.
 
     A document that is an object names its schema and version in its first field, `schema`. Within a version, fields are only added.
-    Where results come one after another, each line has the schema.
+    If results are printed one after another, each line has the schema.
 
     \b
     Examples:

@@ -15,8 +15,8 @@ from kinesis_sdk.serialization import GlueSchemaRegistry
 class SchemaView:
     """Decodes payloads that have the header of a registry.
 
-    Avro and JSON become JSON text; Protobuf loses only its header, because its classes are unknown here. A payload
-    without a header, or one that cannot be decoded, is unchanged. ``notice`` is called with a sentence, once for each
+    Avro and JSON become JSON text; Protobuf loses only its header, because its classes are unknown here. A payload without a header, or
+    that cannot be decoded, is unchanged. ``notice`` is called with a sentence, once for each
     schema version that cannot be decoded.
     """
 
@@ -54,7 +54,7 @@ class SchemaView:
 
 
 def _plain(value: Any) -> str:
-    """Return a value that has no form in JSON as text."""
+    """Return a value that JSON cannot represent as text."""
     if isinstance(value, bytes):
         return value.hex()
     return value.isoformat() if isinstance(value, (date, time)) else str(value)

@@ -25,7 +25,7 @@ QUESTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "split": ("stream split", ("stream", "shard")),
     "tail": ("tail", ("stream",)),
 }
-"""Words and arguments of the operations that are not changes of an application; other parameters are options."""
+"""Words and arguments of operations that do not change an application; all other parameters are options."""
 _WITHOUT_LEASES = ("drop-letters", "split", "tail")
 
 
@@ -58,7 +58,7 @@ def words_of(command: Command, options: Sequence[str] = ()) -> list[str]:
 
 
 def spell(command: Command, options: Sequence[str] = ()) -> str:
-    """Return a command as a POSIX shell takes it."""
+    """Return a command in the syntax of a POSIX shell."""
     return shlex.join(["kinesis-sdk", *(printable(word, _LONGEST) for word in words_of(command, options))])
 
 

@@ -126,7 +126,7 @@ _CHANGE_OPTIONS = (application_options, AUDIT_LOG_OPTION, JSON_OPTION, DRY_RUN_O
 
 Spell = Callable[["Command"], str]
 Before = Callable[..., dict[str, Any]]
-"""Runs between the question and the change of a command, with the desk, the plan and its own options; returns more data for JSON."""
+"""Called between the question and the change of a command, with the desk, the plan and its own options; returns further data for JSON."""
 
 
 def change_command(
@@ -490,7 +490,7 @@ def export(output: Path | None, skip_unreadable: bool, as_json: bool, app: Appli
 
     If a row cannot be read, nothing is saved, and the exit code is 4.
 
-    Standard output has JSON lines in any case; with --output, --json prints a summary of the saved leases.
+    Standard output always has JSON lines; with --output, --json prints a summary of the saved leases.
 
     \b
     Example:

@@ -142,8 +142,8 @@ def _show(lineage: Lineage, loads: dict[str, ShardLoad] | None) -> None:
 def watch(name: str, interval: float, load: bool, as_json: bool, account: ConnectionOptions) -> None:
     r"""Show the picture of STREAM live, until Ctrl-C.
 
-    Each look costs one DescribeStreamSummary and one ListShards call (for each 1,000 shards); with --load also one
-    GetShardIterator and one GetRecords call for each open shard. --json prints one object a line for each look.
+    Each update costs one DescribeStreamSummary and one ListShards call (for each 1,000 shards); with --load also one GetShardIterator and
+    one GetRecords call for each open shard. --json prints one object a line for each update.
 
     \b
     Examples:
@@ -398,9 +398,9 @@ def scale(
 ) -> None:
     r"""Bring STREAM to TARGET equal shards.
 
-    Each step is decided from the shards that are open then: run it again to continue a scaling that was interrupted.
-    UpdateShardCount is used where it needs fewer calls than splits and merges; Kinesis allows ten a day, up to double or down
-    to half each.
+    Each step is decided from the shards that are open at that time: run the command again to continue an interrupted scaling.
+    UpdateShardCount is used if it needs fewer calls than splits and merges; Kinesis allows ten such calls a day, each to at most double or
+    at least half.
 
     \b
     Examples:

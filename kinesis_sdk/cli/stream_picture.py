@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 MAX_ROWS = 40
-"""Maximum number of open shards that have a row each; more are summarised."""
+"""Maximum number of open shards that get a row each; a larger number is summarised."""
 _RING = 32
 _STRIP = 80
 _LOAD_BAR = 10
@@ -102,7 +102,7 @@ def _rows(opened: tuple[LineageShard, ...], loads: Mapping[str, ShardLoad] | Non
 
 
 def _summary(opened: tuple[LineageShard, ...], loads: Mapping[str, ShardLoad] | None) -> list[str]:
-    """Return lines for many shards: how many lie in each part of the hash key space, their widths, and the busiest ones."""
+    """Return lines for many shards: their number in each part of the hash key space, their widths, and the busiest shards."""
     counts = [0.0] * _STRIP
     for shard in opened:
         counts[min(_STRIP - 1, int((shard.start + shard.width / 2) * _STRIP))] += 1
@@ -203,7 +203,7 @@ def share_text(width: float) -> str:
 
 
 def origin_text(shard: LineageShard) -> str:
-    """Return where a shard came from."""
+    """Return the origin of a shard."""
     names = " + ".join(map(shard_label, shard.parents))
     return {Origin.CREATED: "", Origin.SPLIT: f"split of {names}", Origin.MERGE: f"merge of {names}"}[
         shard.origin

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def starting(value: Position) -> datetime | Position:
-    """Return where to begin for the value of ``--from``."""
+    """Return the start for the value of ``--from``."""
     return value.moment if isinstance(value, AtTimestamp) else value
 
 
 def ending(value: datetime | str | None) -> datetime | None:
-    """Return where to end for the value of ``--until``."""
+    """Return the end for the value of ``--until``."""
     return datetime.now(timezone.utc) if isinstance(value, str) else value
 
 
@@ -103,8 +103,9 @@ def tail(
     r"""Print the records of STREAM (a name or an ARN), merged over its shards by arrival time.
 
     Aggregated records are opened, splits and merges are followed. A shard is read at most four times a second, and once a
-    second at its tip. Records of several shards appear about a second after they arrived, because another shard could still
-    bring an earlier one. While --key, --grep or --where search, standard error says how far they are; Ctrl-C ends the search. --json prints one object a line. It shows every stored copy, also repetitions that consumers leave out.
+    second at its tip. Records of several shards appear about a second after they arrived, because another shard could still have an
+    earlier record. While --key, --grep or --where search, standard error shows the progress; Ctrl-C ends the search. --json prints one
+    object a line. tail shows every stored copy, including repetitions that consumers leave out.
 
     \b
     Examples:

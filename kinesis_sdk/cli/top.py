@@ -44,13 +44,13 @@ def top(
     recording_for: float | None,
     as_json: bool,
 ) -> None:
-    r"""Watch the fleet of an application: shards by owner with lag, moves as they happen, problems on top.
+    r"""Watch the fleet of an application: shards by owner with lag, live moves, and problems at the top.
 
-    The keys [ and ] go one minute back or forth, through the time since the start or through the file of --recording; 0 returns to the
+    The keys [ and ] go one minute back or forward in the time since the start, or in the file of --recording; 0 returns to the
     present.
 
     Works for every KCL application, because it reads the lease table and the stream. Keys are listed with ?.
-    The keys that steer show the command to run; nothing is changed without --allow-changes.
+    The keys for changes show the command to run; nothing is changed without --allow-changes.
 
     Cost: a Scan every 2 s (every 5 s above 100 leases), ListShards and DescribeStreamSummary every 60 s. Lag costs nothing
     where workers of this SDK report it; for others the stream is read, each shard at most once in 30 s. An open tail

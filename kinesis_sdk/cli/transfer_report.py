@@ -15,7 +15,7 @@ from kinesis_sdk.cli.stream_picture import bytes_text
 from kinesis_sdk.common.text import printable
 
 _NOTE_INTERVAL = 10.0
-"""Seconds between two lines of progress where standard error is not a terminal."""
+"""Seconds between two lines of progress if standard error is not a terminal."""
 
 
 class ProgressReport:
@@ -98,7 +98,7 @@ def result_text(result: TransferResult) -> str:
 
 
 def tell(result: TransferResult, *, state: str | None) -> None:
-    """Print on standard error the problem, where it stopped, and how to continue."""
+    """Print the problem, the place of the stop, and the way to continue on standard error."""
     for problem in result.problems:
         note(printable(problem, 500))
     more = result.failed + result.rejected - len(result.problems)

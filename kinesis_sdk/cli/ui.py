@@ -86,14 +86,14 @@ def ui(
 ) -> None:
     r"""Serve the fleet view in a browser, until Ctrl-C.
 
-    Shows applications, their leases and owners, problems with their remedy, the stream's shards and the records in them.
-    Without APP it finds the applications by their lease tables. It works without a network besides AWS, and makes no call
-    while no page is open and visible.
+    The view shows applications, their leases and owners, problems with their remedies, and the stream's shards and records.
+    Without APP, the command finds the applications by their lease tables. It needs no network other than AWS, and makes no call while no
+    page is open and visible.
 
-    The slider of each view goes back to any moment while a page was open. With --recording FILE, pages can go back as far as the file,
+    The slider of each view goes back to any moment at which a page was open. With --recording FILE, pages can go back as far as the file,
     which this command or the exporter writes, and the named applications are watched all the time.
 
-    --json prints one line with the address to open, which holds the token if one is needed.
+    --json prints one line with the address to open, which contains the token if one is needed.
 
     \b
     Examples:

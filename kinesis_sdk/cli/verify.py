@@ -92,19 +92,19 @@ def verify(
 ) -> None:
     r"""Run the SDK in your own AWS account, at a bounded cost, and compare AWS with the built-in fake.
 
-    The command shows the plan and its price, and asks. Then it runs the steps: requests to Kinesis and DynamoDB
-    whose answers are compared with those of the fake, the rules of lease stores and sinks, a producer and two workers with a split
-    and a merge, enhanced fan-out, and an idempotent producer whose responses are cut off. --dry-run shows the steps, the
-    price and the permissions that are needed, and calls nothing.
+    The command shows the plan and its price, and asks you. Then it runs the steps: requests to Kinesis and DynamoDB whose responses are
+    compared with the fake's responses, the rules of lease stores and sinks, a producer and two workers with a split
+    and a merge, enhanced fan-out, and an idempotent producer whose responses are cut off. --dry-run shows the steps, the price and the
+    required permissions, and makes no call.
 
     Only streams and tables that the run makes itself are touched: their names begin with kinesis-sdk-verify-, and they
-    have a tag with the id of the run. They are removed at the end, also after an error, Ctrl-C or SIGTERM. After a kill, or a second
+    have a tag with the id of the run. They are removed at the end, even after an error, Ctrl-C or SIGTERM. After a kill, or a second
     Ctrl-C, --remove finds them by name and tag. Each call is counted before it is made, and the run stops before
-    --max-usd. Each hour of a shard that has begun counts as a full hour.
+    --max-usd. Each started hour of a shard counts as a full hour.
 
-    The JSON names no account, stream or worker, and holds no payload, so it can be published.
+    The JSON contains no account, stream, worker or payload, so it can be published.
 
-    Exits with 1 if a step failed or something could not be removed. A difference from the fake is not a failure.
+    Exits with 1 if a step failed or a resource could not be removed. A difference from the fake is not a failure.
 
     \b
     Examples:

@@ -40,7 +40,7 @@ class AuditLog:
         self._host = socket.gethostname()
 
     def check(self) -> None:
-        """Check that the file can be written, before a question or a change; raises AuditLogError if not."""
+        """Check before a question or a change that the file can be written; raises AuditLogError if not."""
         self._write(b"")
 
     def append(self, event: str, **fields: Any) -> None:

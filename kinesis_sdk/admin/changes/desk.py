@@ -1,4 +1,4 @@
-"""The desk of an operator: an application, and everything that each change of it needs."""
+"""The desk of an operator: an application, and the parts that each change of it needs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Desk:
         return [row.lease for row in self.read().rows.values()]
 
     def lease(self, shard: str) -> Lease:
-        """Read the lease that a user names.
+        """Read the lease that a user specifies.
 
         Raises:
             ConfigError: If there is none, or if several match.
@@ -84,8 +84,8 @@ class Desk:
     def judge(self, workers: Collection[str]) -> None:
         """Watch the table until each worker is known to be alive or silent.
 
-        A live worker renews its leases within two thirds of the failover time, so this takes a few seconds, and one failover
-        time if a worker is dead.
+        A live worker renews its leases within two thirds of the failover time, so this takes a few seconds, or one failover time if a
+        worker is dead.
         """
         until = self.clock.monotonic() + self.failover_time + 2 * POLL
         is_told = False

@@ -48,7 +48,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases import Item, attributes
 
 TRIES = 5
-"""Number of times that a change is decided again because the row changed meanwhile."""
+"""Number of times that a change is decided again because the row changed in between."""
 HANDOFF_WAIT = 40.0
 """Seconds to wait for the end of a handoff between two workers: its timeout of 30 s and one failover time."""
 ANSWER_WAIT = {OwnerKind.SDK: 40.0, OwnerKind.KCL3: 5.0}
@@ -114,7 +114,7 @@ class _Result(Enum):
 class ChangeExecutor:
     """Applies a plan to the lease table of the `Desk` that made it.
 
-    ``outcomes`` has one entry for each change that was begun, in their order; also after an interruption.
+    ``outcomes`` has one entry for each change that was begun, in order, even after an interruption.
     """
 
     def __init__(self, desk: Desk, audit: AuditLog) -> None:
@@ -180,7 +180,7 @@ class ChangeExecutor:
         return True
 
     def _settle(self) -> None:
-        """Report who holds the released or moved leases, once the workers' strategy has had time to balance."""
+        """Report the holders of the released or moved leases, once the workers' strategy has had time to balance."""
         moved = [
             one
             for one in self.outcomes
@@ -252,7 +252,7 @@ class ChangeExecutor:
         """Put rows back that a Java worker deleted after they were written.
 
         A Java worker lists finished leases, the rewind makes one of these leases unfinished, and the worker deletes it from
-        its list. A row that an owner has acted on since may also be gone because its shard was read to the end again. Workers
+        its list. A row that an owner has since changed may also be missing because its shard was read to the end again. Workers
         of this SDK delete only finished rows: without Java workers, a missing row was read to its end and must not be read once more.
         """
         done = [
@@ -280,8 +280,8 @@ class ChangeExecutor:
     def _bring(self, goal: Goal, outcomes: list[Outcome]) -> Outcome:
         """Bring a row to its goal, and append the outcome.
 
-        The outcome is appended as soon as the row is written, before anything else can fail: the command for the rest must not
-        make the change twice.
+        The outcome is appended right after the row is written, before another step can fail: the command for the remaining changes must
+        not repeat this change.
         """
         outcome = self._write_goal(goal, outcomes)
         if outcome.written is None:

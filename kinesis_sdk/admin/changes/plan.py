@@ -32,7 +32,7 @@ class Action(str, Enum):
     RELEASE = "release"
     MOVE = "move"
     IMPORT = "import"
-    """A plan of rewinds, skips and rows that are put back."""
+    """A plan of rewinds, skips and restored rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,9 @@ class Goal:
     Attributes:
         worker: Worker that is to hold the lease after a move or release; None for any.
         missing: Lease to put back if there is no row; None if a missing row is an error.
-        arrival_millis: Arrival time of the first record after the position, in epoch milliseconds; None if unknown. Compared with
-            the time that a sentinel checkpoint stands for.
-        resolves: Whether the goal is only to replace a sentinel checkpoint by the record that it stands for.
+        arrival_millis: Arrival time of the first record after the position, in epoch milliseconds; None if unknown. It is compared with
+            the time that a sentinel checkpoint represents.
+        resolves: Whether the goal is only to replace a sentinel checkpoint by the record that it represents.
     """
 
     lease_key: str
@@ -64,7 +64,7 @@ class PlannedChange:
 
     Attributes:
         write: The exact first write. After a `Recipe.REQUEST`, the position is written when the owner has responded.
-        before: The row that the write is made for; None if there is none.
+        before: The row before the write; None if there is none.
     """
 
     goal: Goal
@@ -407,9 +407,9 @@ def rewind_goals(
 ) -> list[Goal]:
     """Return the goals of a rewind, parents before children.
 
-    ``starts`` are the positions of the shards that were open at the start; ``shards`` are these and all born later (ListShards
-    with ``FROM_TIMESTAMP``). The former get their position. The latter get TRIM_HORIZON, so that they wait for their parents
-    and are delivered again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it would be
+    ``starts`` are the positions of the shards that were open at the start; ``shards`` are these shards and all later shards (ListShards
+    with ``FROM_TIMESTAMP``). The former get their position. Later shards get TRIM_HORIZON, so that they wait for their parents and are
+    delivered again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it would be
     read at once, from the position, and the records before it would be lost. If ``chosen`` is not empty, only its shards are
     rewound.
     """
@@ -463,11 +463,11 @@ def is_unread(table: StreamRows, graph: ShardGraph, shard_id: str) -> bool:
 
 
 def _heirs(graph: ShardGraph, shard_id: str, there: Collection[str]) -> tuple[str, ...]:
-    """Return the child ids for the row of a shard that is put back; none if all children's leases are created as usual at its end.
+    """Return the child ids for the restored row of a shard; none if all children's leases are created as usual at its end.
 
-    A child that was read, and whose row was deleted, must not be read again at the end of its parent. Its nearest descendants
-    with rows, for which the cleanup waits, stand in its place: see `ChildLeases.create`. If the child is to be read again as
-    well, the same plan puts its row back, before or after the parent ends. ``there`` are the shards with a row.
+    A child that was read, and whose row was deleted, must not be read again at the end of its parent. Its nearest descendants with rows,
+    for which the cleanup waits, replace it: see `ChildLeases.create`. If the child is also to be read again, the same plan restores its
+    row, before or after the parent ends. ``there`` are the shards with a row.
     """
     heirs: list[str] = []
     children = graph.children(shard_id)
@@ -485,8 +485,8 @@ def refuse_rewind(
 ) -> list[Refusal]:
     """Return why a rewind is not safe.
 
-    A Java worker that finished a parent keeps it in its deletion queue. As soon as every child has left TRIM_HORIZON, it
-    deletes the parent's row without looking at the checkpoint. So with live Java workers, a parent is only rewound with its
+    A Java worker that finished a parent keeps it in its deletion queue. As soon as every child has left TRIM_HORIZON, it deletes the
+    parent's row without checking the checkpoint. So with live Java workers, a parent is only rewound with its
     children.
     """
     graph = ShardGraph(shards)
@@ -544,9 +544,9 @@ def skip_goals(
 
 
 def least_loaded(owners: OwnerWatch, now: float, *, without: Collection[str]) -> str | None:
-    """Of the live workers that support handoffs, return the one with the smallest load; None without any.
+    """Return the live worker with the smallest load among those that support handoffs; None if there is none.
 
-    The load is the throughput, by which workers balance; where rows have none, the number of leases.
+    The load is the throughput, by which workers balance, or the number of leases if the rows have no throughput.
     """
     candidates = [
         worker
@@ -569,7 +569,7 @@ def build(
     *,
     operator: str,
 ) -> tuple[list[PlannedChange], list[Unchanged], list[Refusal]]:
-    """Return the decisions about goals, in their order, by kind of decision."""
+    """Return the decisions about goals, in order, by kind of decision."""
     changes: list[PlannedChange] = []
     unchanged: list[Unchanged] = []
     refusals: list[Refusal] = []

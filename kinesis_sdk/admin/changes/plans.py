@@ -61,9 +61,8 @@ from kinesis_sdk.common.text import printable
 def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan:
     """Plan to process records again.
 
-    Shards that were open at the start get its position; shards that were born later begin at TRIM_HORIZON. Finished shards
-    become unfinished, and deleted rows are put back. ``LATEST`` only stores a position in rows that have none yet, so that
-    nothing that arrives from now on is skipped.
+    Shards that were open at the start get its position; later shards begin at TRIM_HORIZON. Finished shards become unfinished, and deleted
+    rows are restored. ``LATEST`` only stores a position in rows that have none yet, so that no record that arrives from now on is skipped.
 
     ``to`` is a time, a record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. For a record that is a repetition, its
     delivered copy is used. Without ``shards``, all are rewound.
@@ -130,7 +129,7 @@ def _at_first_copies(
     resolver: PositionResolver,
     listed: Sequence[Shard],
 ) -> tuple[Start, list[str]]:
-    """Return where to rewind so that a record is delivered, and a note if that is not where the record is stored."""
+    """Return the position of a rewind that delivers a record, and a note if the record is stored elsewhere."""
     record = resolver.record_at(shard_id, to)
     search = CopySearch(
         desk.application.connection.kinesis,
@@ -191,7 +190,8 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
 
 
 def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
-    """Plan to take leases from their owners: each goes to the live peer with the smallest load, else to any worker."""
+    """Plan to take leases from their owners: each lease goes to the live peer with the smallest load, or to any worker if there is no such
+    peer."""
     read = desk.read()
     chosen = sorted(chosen_keys(shards, read.rows))
     for _ in range(2):
@@ -215,7 +215,7 @@ def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
 def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
     """Plan to move leases to a live worker.
 
-    With ``swap``, for one shard, the worker gives one of its leases to the present owner, so that the balance is kept.
+    With ``swap``, for one shard, the worker gives one of its leases to the current owner, which keeps the balance.
     """
     if not shards or (swap and len(shards) > 1):
         raise ConfigError(
@@ -268,8 +268,8 @@ def export_leases(desk: Desk, *, skip_unreadable: bool = False) -> Export:
 
     Args:
         desk: The application.
-        skip_unreadable: Whether to leave out rows that cannot be read, see `Export.left_out`. An import does not bring back
-            the positions of their shards.
+        skip_unreadable: Whether to leave out rows that cannot be read, see `Export.left_out`. An import does not restore the positions of
+            their shards.
 
     Raises:
         ChangeRefusedError: If rows cannot be read, and ``skip_unreadable`` is False.
@@ -326,7 +326,7 @@ def watch_owners(
     others: bool = False,
     wanted: Collection[str] = (),
 ) -> None:
-    """Watch the table until each owner concerned is known to be alive or silent."""
+    """Watch the table until each affected owner is known to be alive or silent."""
     names = set(wanted)
     for goal in goals:
         row = read.rows.get(goal.lease_key)

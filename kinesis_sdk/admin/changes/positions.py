@@ -3,8 +3,8 @@
 A checkpoint means *processed up to here*. So a start becomes the last user record before it, or TRIM_HORIZON if there is none
 up to the horizon.
 
-Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise, two
-more calls for each factor of ten of the silence before the start, and up to seven to find the end of the silence. Each shard
+Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise, two more calls each
+time that the silence before the start is ten times longer, and up to seven calls to find the end of the silence. Each shard
 is read at most once a second, which leaves four of the shard's five reads to the application.
 """
 
@@ -42,7 +42,7 @@ _NARROW = 1.0
 
 @dataclass(frozen=True)
 class AfterRecord:
-    """A start right after a record, to skip exactly up to it; if ``whole``, after all user records of its Kinesis record."""
+    """A start right after a record, to skip records up to this record; if ``whole``, after all user records of its Kinesis record."""
 
     record: ExtendedSequenceNumber
     whole: bool = False
@@ -100,7 +100,7 @@ class ResolvedStart:
 
     Attributes:
         arrival: Arrival time of the first record after the start, if a record was read.
-        rate: Records a second around it, as far as the page that was read shows; None if unknown.
+        rate: Records a second near the start, as seen in the page that was read; None if unknown.
     """
 
     position: ExtendedSequenceNumber
@@ -177,7 +177,7 @@ class PositionResolver:
         """Return the Kinesis record of a start. A following `resolve` does not read it again.
 
         Raises:
-            ConfigError: If the shard no longer has it.
+            ConfigError: If the shard no longer has the record.
             InvalidPositionError: If the shard never had the sequence number.
             AwsError: If a call failed.
         """
@@ -269,7 +269,7 @@ class _Search:
     def before_record(
         self, start: ExtendedSequenceNumber, record: KinesisRecord | None = None
     ) -> ResolvedStart:
-        """Return the checkpoint right before a record. ``record`` is its Kinesis record, if that was read already."""
+        """Return the checkpoint right before a record. ``record`` is its Kinesis record, if it was already read."""
         if record is None:
             record = self.record_at(start)
         arrival = record.approximate_arrival_timestamp
@@ -306,7 +306,7 @@ class _Search:
             empty_from, back = low, back * 10
 
     def _narrow(self, low: float, high: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
-        """Bisect: a record before the start arrived after ``low``, and none after ``high``."""
+        """Bisect the time: some record before the start arrived after ``low``, and no such record arrived after ``high``."""
         while high - low > _NARROW:
             middle = (low + high) / 2
             record = self.first_at(_at(middle))
@@ -323,8 +323,8 @@ class _Search:
     ) -> ResolvedStart | None:
         """Read from a position to the first record beyond the start, or to the tip.
 
-        Returns the last record before it; TRIM_HORIZON if the first record is beyond; None after a page that decides nothing.
-        With ``probe``, it stops after the first page with records.
+        Returns the last record before the start; TRIM_HORIZON if the first record is beyond the start; None after an undecided page.
+        With ``probe``, the search stops after the first page with records.
         """
         cursor = self._cursor(position)
         last: KinesisRecord | None = None

@@ -1,16 +1,16 @@
 """The writes that are safe on a row that a live worker holds. Pure.
 
-Five rules hold for each of them; `docs/operations.md` gives the reasons.
+Five rules apply to each write; `docs/operations.md` explains the reasons.
 
-1. The condition is the counter that was seen. A position is never written without raising the counter, because the owner
-   would notice nothing, and its next checkpoint would overwrite the position.
-2. The counter rises by two where the owner's name stays. A KCL owner whose renewal fails reads the row again. If it finds its own
+1. The condition is the counter that was seen. A position is never written without raising the counter, because the owner would not notice
+the change, and its next checkpoint would overwrite the position.
+2. The counter rises by two if the owner's name stays. A KCL owner whose renewal fails reads the row again. If it finds its own
    name and its counter plus one, it concludes that its own renewal succeeded, and continues at its old position.
-3. A new position removes the pending checkpoint and the initial timestamp. A pending checkpoint that stays is given to the
-   next ``initialize``, which may commit it and jump forward again.
+3. A new position removes the pending checkpoint and the initial timestamp. A pending checkpoint that stays would be passed to the next
+``initialize``, which may commit it and jump forward again.
 4. Each write names the operator (``by``), so that the row shows whether a write with a lost response took effect.
-5. Positions are numbers or TRIM_HORIZON. A Java worker cannot read AT_TIMESTAMP, and LATEST means another record each time that it
-   is resolved.
+5. Positions are numbers or TRIM_HORIZON. A Java worker cannot read AT_TIMESTAMP, and LATEST means a different record each time that it is
+resolved.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def assign(row: Row, owner: str, *, is_python: bool, by: str) -> RowWrite:
 def give_back(row: Row, owner: str, position: ExtendedSequenceNumber | None, *, by: str) -> RowWrite:
     """Return the write that ends a handoff to the operator: a position if one is given, and the old owner's name.
 
-    The old owner no longer holds the lease, so it cannot mistake this for its own write, and + 1 is enough.
+    The old owner no longer holds the lease, so it cannot mistake this write for its own, and a counter of + 1 is enough.
     """
     return _update(row, by, counter=1, position=position, owner=owner)
 
@@ -65,8 +65,8 @@ def give_back(row: Row, owner: str, position: ExtendedSequenceNumber | None, *, 
 def request(row: Row, requester: str, *, is_python: bool = True) -> RowWrite:
     """Return the write that requests a lease from its owner. The counter stays, so its owner is not disturbed.
 
-    If ``is_python`` (a worker of this SDK, or the operator), an old owner of this SDK takes the lease back if it is not taken
-    within three seconds. A Java worker needs up to ten.
+    If ``is_python`` (a worker of this SDK, or the operator), an old owner of this SDK takes the lease back if the requester does not take
+    it within three seconds. A Java worker needs up to ten.
     """
     sets = {
         attributes.LEASE_OWNER: {"S": requester},

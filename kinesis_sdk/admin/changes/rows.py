@@ -1,6 +1,6 @@
 """Rows of the lease table as they are stored, and exact conditional writes to them. Pure.
 
-Attributes are in DynamoDB's wire form, whichever database holds the table: see `kinesis_sdk.admin.lease_tables`.
+Attributes are in DynamoDB's wire form for every database: see `kinesis_sdk.admin.lease_tables`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PENDING = (
 
 @dataclass(frozen=True)
 class Row:
-    """A lease, with the item in wire form that it was read from. ``repr`` omits the item: it may hold the application's own bytes."""
+    """A lease, and the item in wire form from which it was read. ``repr`` omits the item: it may hold the application's own bytes."""
 
     lease: Lease
     item: Item = field(repr=False)
@@ -75,7 +75,7 @@ class RowWrite:
     """One conditional write of one row.
 
     Attributes:
-        kind: The call. A `WriteKind.PUT` stores ``sets`` as the whole item, a `WriteKind.DELETE` has none.
+        kind: The call. A `WriteKind.PUT` stores ``sets`` as the whole item; a `WriteKind.DELETE` has no ``sets``.
         equals: Condition: values that attributes must have.
         absent: Condition: attributes that must not exist.
     """
@@ -163,9 +163,9 @@ def _shown(name: str, value: Any) -> str:
 def shows(item: Item | None, write: RowWrite) -> bool:
     """Return whether a row shows the effect of a write whose response was lost. ``item`` is None if there is no row.
 
-    A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without the name, the
-    row would not show the effect: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the
-    same row as an undisturbed owner.
+    A write that raises the counter also stores its own id, see `CHANGED_BY`, and no worker removes the id. Without the id, the row would
+    not show the effect: an owner that reacted to a rewind at once, and passed its old checkpoint again, leaves the same row as an
+    undisturbed owner.
     """
     if item is None:
         return False
@@ -180,8 +180,8 @@ def position_removals(item: Item) -> tuple[str, ...]:
     """Return the attributes of a row that a new position removes, see `recipes`.
 
     A mark that all records up to a time are processed is removed as well. The mark holds for its checkpoint: a rewind to
-    exactly this position would leave the mark valid, and a worker with ``until`` would end without reading the records
-    that are to come again. A request to a handler is removed, too: a record that was left out is delivered again.
+    exactly this position would leave the mark valid, and a worker with ``until`` would end without reading the records that are to be
+    delivered again. A request to a handler is removed, too: a record that was left out is delivered again.
     """
     return tuple(
         name

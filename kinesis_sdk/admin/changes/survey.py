@@ -32,7 +32,7 @@ def read_stream(desk: Desk, shards: Collection[str] = ()) -> tuple[TableRead, St
         shards: Shards or lease keys; in a table of several streams, ``orders:3`` names the stream.
 
     Raises:
-        ConfigError: If the stream is not known, or if the table has several and none of them was given.
+        ConfigError: If the stream is unknown, or if the table has several streams and none was given.
         AwsError: If a call failed.
     """
     read = desk.read()
@@ -73,7 +73,7 @@ def rows_of(read: TableRead, stream: StreamId) -> StreamRows:
 
 
 def chosen_keys(shards: Iterable[str], there: Iterable[str]) -> set[str]:
-    """Return the keys or shards of a table that a user names."""
+    """Return the keys or shards of a table that a user specifies."""
     known = list(dict.fromkeys(there))
     return {find_lease_key(text, known) for text in shards}
 
@@ -154,7 +154,7 @@ def is_unresolved(rows: StreamRows, shard_id: str) -> bool:
 def resolve_exported(
     desk: Desk, rows: StreamRows, export: Export, stream: StreamId, listed: Sequence[Shard]
 ) -> dict[str, ResolvedStart]:
-    """Resolve the sentinels of rows that an import puts back: LATEST means the time of the export, unless the row names another time."""
+    """Resolve the sentinels of rows that an import restores: LATEST means the time of the export, unless the row has another time."""
     resolver = resolver_of(desk, stream)
     there = {shard.shard_id for shard in listed}
     leases = {lease.shard: lease for lease in unresolved(rows, export) if lease.shard in there}
@@ -177,7 +177,7 @@ def resolve_exported(
 def resolve_pins(
     desk: Desk, resolver: PositionResolver, rows: StreamRows, shards: Sequence[Shard]
 ) -> dict[str, ResolvedStart]:
-    """Resolve the rows without a position yet: LATEST, or the time that a row names."""
+    """Resolve the rows that have no position yet: LATEST, or the time in the row."""
 
     def start_of(shard_id: str) -> ResolvedStart:
         lease = rows.rows[shard_id].lease

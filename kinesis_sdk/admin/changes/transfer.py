@@ -145,9 +145,9 @@ def restored(row: Row) -> Lease:
 
 
 def unresolved(table: StreamRows, export: Export) -> list[Lease]:
-    """Return the leases that an import puts back and that have no position yet: LATEST or AT_TIMESTAMP.
+    """Return the leases that an import restores and that have no position yet: LATEST or AT_TIMESTAMP.
 
-    Put back unchanged, LATEST would mean the time of the next read, and everything that arrived since the export would be skipped.
+    If LATEST were restored unchanged, it would mean the time of the next read, and all records since the export would be skipped.
     """
     return [
         row.lease
@@ -200,7 +200,7 @@ def import_goals(
 
 
 def unchanged_by_import(table: StreamRows, export: Export) -> list[Unchanged]:
-    """Return the rows that are at the position of the export already."""
+    """Return the rows that are already at the position of the export."""
     return [
         Unchanged(
             goal=Goal(
@@ -251,7 +251,7 @@ def _import_goal(row: Row, current: Row | None, start: ResolvedStart | None, not
 def _import_descendant(
     table: StreamRows, shard_id: str, current: Row | None, exported: Mapping[str, Row], graph: ShardGraph
 ) -> Goal | None:
-    """Return the goal of a shard without an exported row: nothing of it was read if an ancestor was unfinished."""
+    """Return the goal of a shard without an exported row: it had not been read at all if an ancestor was unfinished."""
     position = ExtendedSequenceNumber(TRIM_HORIZON)
     if current is None or current.lease.checkpoint == position:
         return None
@@ -274,7 +274,8 @@ _EFFECTS = {
 
 
 def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Sequence[Shard]) -> list[Refusal]:
-    """Return why records would be skipped: shards that no row leads to, and parents that a child would not wait for."""
+    """Return why records would be skipped: shards without a row of their own or of an ancestor, and parents for which a child would not
+    wait."""
     graph = ShardGraph(shards)
     there = {**table.rows, **exported}
     refusals = []

@@ -38,7 +38,7 @@ class ShardSample:
         data_bytes: Bytes of their data and partition keys.
         seconds: Seconds that the records cover, by their arrival times; at least one.
         largest: Bytes of the largest Kinesis record.
-        misplaced: Aggregates with a user record outside the shard's hash key range, which a KCL discards.
+        misplaced: Aggregates that a KCL discards, because a user record is outside the shard's hash key range.
         compressed: Aggregates whose body was compressed, and could be opened.
         unavailable: Names of the codecs of aggregates that could not be opened here.
         keys: User records by digest of the partition key.
@@ -69,7 +69,7 @@ class ShardSample:
 
     @property
     def utilization(self) -> float:
-        """Used part of the nearer of the shard's write limits."""
+        """Used part of the write limit that the shard is closest to."""
         return utilization(self.records_per_second, self.bytes_per_second)
 
 
@@ -94,7 +94,7 @@ class Facts:
         table_throttles: Calls of the examination that the lease table throttled.
         failures: Errors by the name of the probe.
         unreachable: Errors of services that could not be called at all.
-        hosts: Hosts that the calls went to, by service; empty for clients that are not of botocore.
+        hosts: Hosts that received the calls, by service; empty for clients that botocore did not create.
     """
 
     stream: str

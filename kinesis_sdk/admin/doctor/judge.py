@@ -28,15 +28,15 @@ from kinesis_sdk.consumer.leases import attributes, default_intervals, scan_read
 from kinesis_sdk.consumer.leases.java import MIGRATION_KEY, is_upgrading_from_2x
 
 _SETTINGS = ProblemSettings(near_horizon=0.25, horizon_soon=0.5, no_lease=0.0)
-"""Thresholds of the rules for an examination, which looks once and should warn before something happens."""
+"""Thresholds of the rules for an examination, which reads once and should warn in advance."""
 _FULL, _BUSY = 0.95, 0.7
 """Shares of a shard's write limit from which a finding is red or yellow."""
 _UNEVEN = 4.0
 """Multiple of the mean rate from which the busiest shard counts as hot."""
 _ONE_KEY = 0.5
-"""Share of the records from which one partition key limits how far the stream scales."""
+"""Share of the records from which a single partition key limits the scaling of the stream."""
 _FEW_RECORDS = 100
-"""Minimum records of a sample that says something about keys and sizes."""
+"""Minimum records of a sample that is meaningful for keys and sizes."""
 _SMALL_RECORD = 5 * 1024
 """Bytes of a Kinesis record below which aggregation pays: Kinesis bills in units of 25 KB and accepts 1,000 records a second."""
 _OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"

@@ -18,7 +18,7 @@ class Level(str, Enum):
     NOTE = "note"
     """A fact that is neither good nor bad, or a check that is impossible without a side effect."""
     YELLOW = "yellow"
-    """The checked part works, and will cost money, time or records one day."""
+    """The checked part works, but will cost money, time or records one day."""
     RED = "red"
     """The checked part does not work, or records will be lost."""
 
@@ -32,7 +32,7 @@ class Finding:
 
     Attributes:
         code: Stable name for programs, for example ``clock-skew``.
-        level: How good or bad it is.
+        level: Severity of the finding.
         title: Two or three words for people.
         text: The observation, in one sentence, with numbers.
         remedy: Remedy; empty for a green finding or if there is nothing to do.

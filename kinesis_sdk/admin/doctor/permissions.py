@@ -1,4 +1,4 @@
-"""Actions that each role needs, and the meaning of an error for the permission of the failed action.
+"""Actions that each role needs, and conclusions from an error about the permission of the failed action.
 
 Kinesis has a dry run for the data plane (``DryRun``). Elsewhere an action is tried with arguments that can have no effect *by
 their meaning*, so that no changed limit can make them succeed: a write under a condition that contradicts itself, a split of a
@@ -18,7 +18,7 @@ ROLES = ("consumer", "producer", "admin")
 
 @dataclass(frozen=True)
 class Action:
-    """An action of IAM. ``only_for`` is empty if its roles always need it; ``not_tried`` says why the action is never tried."""
+    """An action of IAM. ``only_for`` is empty if its roles always need the action; ``not_tried`` is the reason why it is never tried."""
 
     name: str
     roles: tuple[str, ...]
@@ -70,11 +70,11 @@ _AFTER_AUTHORIZATION = frozenset(
         "ResourceNotFoundException",
     }
 )
-"""Error codes that a service returns only after it has allowed the action: they depend on the resource."""
+"""Error codes that a service returns only after it has allowed the action, because they depend on the resource."""
 
 
 def permission_of(code: str, message: str) -> Tried:
-    """Return the outcome that an error shows for the permission of the failed action."""
+    """Return the outcome that an error proves for the permission of the failed action."""
     if code in DENIALS:
         return Tried(Permission.DENIED, message)
     if code in _AFTER_AUTHORIZATION:

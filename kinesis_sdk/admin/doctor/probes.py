@@ -1,7 +1,7 @@
-"""The calls of an examination. No call has an effect. A failed call is a fact like any other, and does not end the examination.
+"""The calls of an examination. No call has an effect. A failed call is a fact as well, and does not end the examination.
 
-Calls: 17 for all roles, and up to 4 for each sampled shard: a GetShardIterator and a GetRecords for its newest records, and
-the same at its checkpoint. ListShards takes one call for 1,000 shards, and Scan one for 1 MB of the lease table. A registered
+Number of calls: 17 for all roles, and up to 4 for each sampled shard: a GetShardIterator and a GetRecords for its newest records, and the
+same two calls at its checkpoint. ListShards takes one call for 1,000 shards, and Scan one for 1 MB of the lease table. A registered
 fan-out consumer adds two calls.
 """
 
@@ -114,7 +114,7 @@ class Probes:
         return dict(self._calls)
 
     def collect(self, required: tuple[str, ...]) -> Facts:
-        """Make all calls. ``required``, the roles that the credentials must have, is only passed on to the checks."""
+        """Make all calls. ``required`` are the roles that the credentials must have; they are only passed on to the checks."""
         try:
             return self._collect(required)
         finally:
@@ -273,7 +273,7 @@ class Probes:
     # The lease table
 
     def _table(self, name: str, *, optional: bool = False) -> tuple[Mapping[str, Any] | None, bool]:
-        """Return the description of a table, and whether DynamoDB says that it does not exist."""
+        """Return the description of a table, and whether DynamoDB reports that it does not exist."""
         before = self._actions.get("dynamodb:DescribeTable")
         try:
             response = self._call(
@@ -302,7 +302,7 @@ class Probes:
         )
 
     def _scan_database(self) -> tuple[TableScan | None, bool]:
-        """Return the leases in a SQL database, and whether it has none of the application. Creates nothing."""
+        """Return the leases in a SQL database, and whether the application has none there. Creates nothing."""
         self._count("SELECT")
         try:
             tables = lease_tables_of(self._connection, sleep=self._sleep)
@@ -531,7 +531,7 @@ class _Counted:
 
 
 def spread(items: list[T], count: int) -> list[T]:
-    """Return up to `count` items, evenly spread over the list: first and last included if there are two or more."""
+    """Return up to `count` items, evenly spread over the list, including the first and the last item if there are two or more."""
     if len(items) <= count:
         return items
     if count < 2:
@@ -540,7 +540,7 @@ def spread(items: list[T], count: int) -> list[T]:
 
 
 def furthest_behind(leases: Iterable[Lease], count: int) -> list[Lease]:
-    """Return up to `count` unfinished leases: half with the largest lags that owners report, the rest spread over all leases."""
+    """Return up to `count` unfinished leases: half of them have the largest reported lags, the other half is spread over all leases."""
     unfinished = sorted((one for one in leases if not one.is_finished), key=lambda one: one.shard)
     told = [(one.current_progress.lag_millis or 0, one) for one in unfinished if one.current_progress]
     worst = [one for _, one in sorted(told, key=lambda pair: -pair[0])[: count // 2]]
@@ -598,7 +598,7 @@ def _digest(key: str | None) -> bytes:
 
 
 def _checkpoint_of(lease: Lease) -> Position | None:
-    """Return where the owner continues; None for a position that is resolved at the first read."""
+    """Return the position at which the owner continues; None if it is resolved only at the first read."""
     if not lease.checkpoint.is_sentinel:
         return AfterSequence(printable(lease.checkpoint.sequence_number))
     return TrimHorizon() if lease.checkpoint.sequence_number == "TRIM_HORIZON" else None

@@ -1,6 +1,6 @@
 """The balance of a fleet: how evenly the leases are spread over workers and groups. Pure.
 
-This is the check that users of the KCL make manually: leases by group and by worker, against the fair share. The group of
+KCL users make this check manually: leases by group and by worker, compared with the fair share. The group of
 a worker is the part of its id before ``|``; ids of other fleets may need another separator.
 """
 

@@ -25,7 +25,7 @@ def measure_busy(
     clock: Clock,
     sleep: Callable[[float], None],
 ) -> dict[str, ShardLoad]:
-    """Return the loads of shards by lease key: a GetShardIterator and a GetRecords each.
+    """Return the loads of shards by lease key, with one GetShardIterator and one GetRecords call for each shard.
 
     A shard that cannot be read is left out: the operator may have no permission for records, and the view works without.
     ``busy`` has lease key, stream and shard of each busy shard.

@@ -1,4 +1,4 @@
-"""The calls of a view: their number, a call that hangs, and the facts that responses show besides their content."""
+"""The calls of a view: their number, a hanging call, and facts such as throttling and the time at AWS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.service_clock import least_skew, skew_bounds
 
 _RESPONSES = 20
-"""Number of newest responses whose dates are compared with this machine's clock, which may be corrected meanwhile."""
+"""Number of newest responses whose dates are compared with this machine's clock, which may be corrected while a view is open."""
 
 
 class CallCounter:
@@ -121,7 +121,7 @@ class _CountingClient:
 def counted_application(
     application: Application, counter: CallCounter, *, services: Collection[str] = ("kinesis", "dynamodb")
 ) -> Application:
-    """Return the same application with clients whose calls are counted. DynamoDB is counted only if it has the leases."""
+    """Return the same application with clients whose calls are counted. DynamoDB calls are counted only if the leases are there."""
     connection = application.connection
     clients: dict[str, Any] = {
         service: _CountingClient(service, connection.client(service), counter)

@@ -10,7 +10,7 @@ from kinesis_sdk.admin.fleet.model import Action, HandlerFailure, LeaseView
 
 
 def failing_text(failing: HandlerFailure) -> str:
-    """Return a sentence about a failing handler: for how long, on which record, and with which error."""
+    """Return a sentence about a failing handler: the duration, the record, and the error."""
     if failing.position is None:
         what = "its handler has failed"
     elif failing.records == 1:
@@ -22,7 +22,7 @@ def failing_text(failing: HandlerFailure) -> str:
 
 
 def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard: str) -> tuple[Action, ...]:
-    """Return the actions that help a shard whose handler fails. ``shard`` is written as users do."""
+    """Return the actions that help a shard whose handler fails. ``shard`` is in the form that users write."""
     failing = lease.failing
     if failing is None:
         return ()

@@ -4,8 +4,8 @@ A probe is one GetShardIterator at the checkpoint and one GetRecords with a limi
 the response is the lag, for workers of every kind. A probe takes one of the five reads a second that all polling consumers of
 the shard share, so `LagSchedule` spaces probes: see its rules. Fan-out consumers are not affected.
 
-**What is measured.** An iterator at the checkpoint returns the last processed record, and the response says how far that
-record is from the tip. In two cases, the returned record itself has unprocessed data: a checkpoint within an aggregate, whose
+**What is measured.** An iterator at the checkpoint returns the last processed record, and the response shows how far that record is behind
+the tip. In two cases, the returned record itself has unprocessed data: a checkpoint within an aggregate, whose
 remaining user records are unprocessed, and a position (TRIM_HORIZON, a timestamp, a trimmed checkpoint) at which the returned
 record is the first unprocessed record. Then the lag is at least the age of that record by the clock of Kinesis.
 """
@@ -80,7 +80,7 @@ class LagProbeResult:
     Attributes:
         millis: Milliseconds behind latest; None if unknown.
         trimmed: Whether the record of the checkpoint is no longer in the stream, and the next record is near the horizon.
-        note: Why there is no lag, or an empty text.
+        note: Reason for a missing lag; otherwise empty.
     """
 
     millis: int | None = None
@@ -93,9 +93,9 @@ class LagSchedule:
     """Decides which shard is probed when. No clock, no calls. Not thread-safe.
 
     Rules: a shard is probed at most once in `PROBE_INTERVAL` (once in `FOCUS_INTERVAL` while its page is open), and never
-    twice at the same time; all probes together make at most `CALLS_PER_SECOND`. First come shards that were never measured,
-    then shards that look stuck, then shards on the screen; any other shard is probed once in `REST_INTERVAL`. A shard whose
-    read limit is exhausted is left alone for a minute, then for two, and so on up to 16. A shard whose owner reports its lag
+    twice at the same time; all probes together make at most `CALLS_PER_SECOND`. The order is: shards that were never measured, shards that
+    look stuck, shards on the screen; any other shard is probed once in `REST_INTERVAL`. A shard whose read limit is exhausted is not
+    probed for a minute, then for two minutes, and so on up to 16. A shard whose owner reports its lag
     is not probed.
     """
 
@@ -124,7 +124,7 @@ class LagSchedule:
         self._focused, self._visible = frozenset(focused), frozenset(visible)
 
     def take(self, now: float) -> LagCandidate | None:
-        """Return the lease to probe now, and count its probe as running; None if nothing is due."""
+        """Return the lease to probe now, and count its probe as running; None if no probe is due."""
         if now < self._next_slot:
             return None
         best: tuple[int, float, str] | None = None
@@ -143,7 +143,7 @@ class LagSchedule:
         return self._candidates[best[2]]
 
     def due(self) -> float | None:
-        """Return when `take` has something next; None if nothing needs a probe."""
+        """Return the time of the next probe; None if no lease needs a probe."""
         earliest: float | None = None
         for candidate in self._asked:
             due = self._due_at(candidate)

@@ -1,4 +1,4 @@
-"""Memory of a fleet: its rows, streams and workers as they were seen. `FleetObserver` fills it, `view_of` shows it."""
+"""Memory of a fleet: the observed rows, streams and workers. `FleetObserver` fills it, and `view_of` makes a view of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Row:
         self.last_sign: float = now
         """Time of the change before `since`."""
         self.last_sign_after: float = after
-        """Time of the scan before `last_sign`: the change came after it."""
+        """Time of the scan before `last_sign`: the change happened after this scan."""
         self.since_after: float = after
         """Time of the scan before `since`."""
         self.changed: bool = False
@@ -78,7 +78,7 @@ class Row:
         self.trend: tuple[int | None, ...] = ()
 
     def progress_lag(self) -> tuple[int, float] | None:
-        """Return the lag that the owner wrote, and when; None unless that write was observed."""
+        """Return the lag that the owner wrote, and the time of the write; None unless the write was observed."""
         progress = self.lease.current_progress
         if progress is None or progress.lag_millis is None or not self.renewed:
             return None
@@ -164,7 +164,7 @@ class FleetMemory:
         return OwnerKind.KCL3 if report is not None and report.is_fresh else OwnerKind.OTHER
 
     def report(self, worker: str) -> WorkerReport | None:
-        """Return the newest report of a KCL 3 worker; None if the worker made no report."""
+        """Return the newest report of a KCL 3 worker; None if it made no report."""
         return self.reports.get(worker) or self.separate_reports.get(worker)
 
     def is_silent(self, row: Row) -> bool:

@@ -27,14 +27,14 @@ _EXPIRED = ("ExpiredToken", "ExpiredTokenException")
 
 
 class OwnerKind(str, Enum):
-    """The kind of worker that an owner is, as far as its rows show it."""
+    """The kind of an owner, as far as its rows show it."""
 
     SDK = "kinesis_sdk"
     """This SDK: its rows name it in ``handoffOwner``."""
     KCL3 = "KCL 3"
     """Java KCL 3.x, which has fresh worker metrics."""
     OTHER = "KCL 1 or 2"
-    """Any other worker, known or not, which does not support handoff requests."""
+    """Any other worker, which does not support handoff requests."""
 
 
 class LeaseState(str, Enum):
@@ -55,23 +55,23 @@ class LeaseState(str, Enum):
     UNREADABLE = "unreadable"
     """The row cannot be read as a lease."""
     MISSING = "no lease"
-    """The stream lists the shard, and the table has no row for it."""
+    """The stream lists the shard, but the table has no row for it."""
 
 
 class LagSource(str, Enum):
     """The origin of a lag."""
 
     PROGRESS = "progress"
-    """The owner wrote the lag to the row with a renewal: the owner knows how far it has processed the shard."""
+    """The owner, which knows its own progress, wrote the lag to the row with a renewal."""
     PROBE = "probe"
-    """A probe read the stream at the checkpoint, so everything after the checkpoint counts as unprocessed."""
+    """A probe read the stream at the checkpoint, so all records after the checkpoint count as unprocessed."""
 
 
 class ErrorCode(str, Enum):
     """The kind of an error, for programs: they must not depend on the words of its message."""
 
     NO_LEASE_TABLE = "no-lease-table"
-    """The application has no lease table, or no leases, at this place."""
+    """The application has no lease table, or no leases, in this store."""
     AWS_SETTINGS = "aws-settings"
     """No region, no credentials, or credentials that AWS rejects or that have expired."""
     OTHER = "other"
@@ -109,7 +109,7 @@ class LagReading:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Something that an operator can do about a problem.
+    """An action of an operator that solves a problem.
 
     Attributes:
         title: Short name of the action: a verb with its object.
@@ -122,7 +122,7 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Something that keeps records from being processed, or soon will.
+    """A condition that prevents the processing of records, or soon will.
 
     Attributes:
         code: Stable name for programs, for example ``near-horizon``.
@@ -157,10 +157,11 @@ class HandlerFailure:
 
     Attributes:
         attempts: Consecutive failed calls.
-        seconds: For how long they have failed.
+        seconds: Duration for which the calls have failed.
         retry_in: Seconds until the next call; 0 if it is due or runs.
         records: Number of user records in the last failed call; 0 if a callback other than ``process_records`` failed.
-        position: Position of the first of these records; None if there are none. If ``records`` is 1, the handler fails on it.
+        position: Position of the first of these records; None if there are none. If ``records`` is 1, this is the record on which the
+            handler fails.
         error: Class and text of the error, printable and shortened.
     """
 
@@ -181,7 +182,7 @@ class LeaseView:
         shard_id: The shard.
         stream: ``account:name:creationEpoch`` in a table of several streams; None in a single-stream table.
         state: State of the shard.
-        owner: Worker that holds it, even if it fell silent; None if there is none.
+        owner: Worker that holds the lease, even if the worker is silent; None if there is none.
         next_owner: Worker that waits for a handoff.
         kind: Kind of the owner; None without an owner.
         counter: Lease counter.
@@ -198,15 +199,14 @@ class LeaseView:
         lag: Age of the oldest unprocessed record, as the owner reports it, else ``checkpoint_lag``; None if both are unknown.
         checkpoint_lag: Age of the oldest record after the checkpoint, which is processed again if the owner dies now. Measured
             by a probe; None without one.
-        lag_note: Why there is no fresh reading, or an empty text.
-        trend: The lag in milliseconds each `TREND_STEP` seconds, oldest first; None where it was not known.
+        lag_note: Reason for a missing fresh reading; otherwise empty.
+        trend: The lag in milliseconds every `TREND_STEP` seconds, oldest first; None where it was unknown.
         retention_left: Seconds until the oldest unprocessed record is trimmed: retention minus lag; None if unknown.
         pinned_to: Worker that the lease is pinned to.
         other_attributes: Names of unknown attributes.
-        note: Why the row is unreadable, or another remark; usually empty.
+        note: Reason why the row is unreadable, or another remark; usually empty.
         state_for: Seconds since this observer saw the state begin; None if it began before the first scan.
-        checkpoint_trimmed: Whether the retention has passed the checkpoint, so that records after it may be lost; as the
-            newest probe saw it.
+        checkpoint_trimmed: Whether, at the newest probe, the retention had passed the checkpoint, so that records after it may be lost.
         initial_timestamp_millis: Instant that the checkpoint ``AT_TIMESTAMP`` or ``LATEST`` means, in epoch milliseconds, if
             the row has it.
     """
@@ -256,7 +256,7 @@ class OwnerView:
         is_draining: Whether an operator marked it to hand off its leases.
         worst_lag_millis: Largest lag of its leases; None if none is known.
         throughput_kbps: Sum of its leases; None if none is known.
-        trend: Largest lag of its leases each `TREND_STEP` seconds, oldest first.
+        trend: Largest lag of its leases every `TREND_STEP` seconds, oldest first.
     """
 
     worker_id: str
@@ -347,9 +347,9 @@ class FleetView:
         leases: In a stable order: by stream, then by shard.
         moves: Newest first.
         entities: Number of rows that are not leases, by their ``entityType`` (KCL 3.5 keeps its state in the table).
-        calls_per_minute: API calls that this view costs a minute, by operation, as measured over the last minute.
-        error: Why the newest read failed, or an empty text. The rest is then stale, see ``table_age``.
-        error_code: Kind of ``error``; the lease table's, if the table and the stream both failed. None without an error.
+        calls_per_minute: API calls of this view in the last minute, by operation.
+        error: Reason why the newest read failed; otherwise empty. The rest is then stale, see ``table_age``.
+        error_code: Kind of ``error``; if both the table and the stream failed, the kind of the table's error. None without an error.
     """
 
     application: str

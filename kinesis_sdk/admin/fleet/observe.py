@@ -1,4 +1,4 @@
-"""The observer of a fleet: scans of the lease table, shards and lag readings in, `FleetMemory` out. No clock, no calls.
+"""The observer of a fleet: it turns scans of the lease table, shards and lag readings into a `FleetMemory`. No clock, no calls.
 
 **Times.** The counter of a row shows that it changed, but not when. All ages are measured from the moment at which this
 observer saw a change, on its caller's monotonic clock. A value that was never seen to change has no age.
@@ -7,10 +7,10 @@ observer saw a change, on its caller's monotonic clock. A value that was never s
 counter is therefore ignored until it has been shown for `STALE` seconds; then the table was restored or created again.
 A missing row is kept for one more scan.
 
-**Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`). The owner's lag counts once
-the row was seen to change; before, the age of this lag is not known. Otherwise a probe measures it (`kinesis_sdk.admin.fleet.lag`), and
-counts everything after the checkpoint as unprocessed. A fresh report of a live owner wins over a probe, because the owner knows which
-records it has processed since the checkpoint.
+**Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`). The owner's lag counts once the
+row was seen to change; before that, the age of this lag is unknown. Otherwise a probe measures it (`kinesis_sdk.admin.fleet.lag`), and
+counts all records after the checkpoint as unprocessed. A fresh report of a live owner has priority over a probe, because the owner knows
+which records it has processed since the checkpoint.
 
 **Cost.** A scan and a view of 1,000 leases of 200 workers: ``make bench-admin``.
 """
@@ -235,7 +235,7 @@ class FleetObserver:
     # What goes out
 
     def busy_leases(self, now: float) -> list[tuple[str, StreamId, str]]:
-        """Return lease key, stream and shard of the busiest leases whose load should be measured, `BUSY_AT_A_TIME` at most.
+        """Return lease key, stream and shard of at most `BUSY_AT_A_TIME` of the busiest leases, whose load should be measured.
 
         The rate of a row is only exact to a factor of 1.4: workers rewrite it when it has changed by that factor.
         """
@@ -252,7 +252,7 @@ class FleetObserver:
         return [(key, stream, shard_id) for _, key, stream, shard_id in busy[:BUSY_AT_A_TIME]]
 
     def lag_candidates(self, now: float) -> list[LagCandidate]:
-        """Return the leases whose lag a probe can measure, with the facts that its schedule needs."""
+        """Return the leases whose lag a probe can measure, with the facts that the schedule needs."""
         found = []
         for key, row in self._memory.rows.items():
             lease = row.lease
@@ -292,7 +292,7 @@ class FleetObserver:
         return row.lease.current_progress.lag_millis
 
     def view(self, now: float, at: float) -> FleetView:
-        """Return the view of the present state.
+        """Return the view of the current state.
 
         Args:
             now: Monotonic seconds.
@@ -445,7 +445,7 @@ class FleetObserver:
             self._find_holes(name, known, now)
 
     def _find_holes(self, name: str | None, known: KnownStream, now: float) -> None:
-        """Find the hash keys that no unfinished lease covers; old rows without a range take the shard's."""
+        """Find the hash keys that no unfinished lease covers; for old rows without a range, the range of the shard is used."""
         ranges = []
         for row in self._memory.rows.values():
             lease = row.lease

@@ -38,7 +38,7 @@ class ApplicationSummary:
         errors: Number of its problems that are errors.
         warnings: Number of its other problems.
         worst: Its worst problem; None if it has none.
-        error: Why it could not be read completely; empty if it could.
+        error: Reason why it could not be read completely; otherwise empty.
     """
 
     application: str
@@ -85,7 +85,7 @@ def read_fleets(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Read each application once, with its lag. If that fails, ``error`` of its view says why.
+    """Read each application once, with its lag. If that fails, ``error`` of its view has the reason.
 
     Args:
         applications: The applications.

@@ -215,7 +215,7 @@ class FleetPoller:
         self.stop()
 
     def subscribe(self, listener: Listener | None = None) -> Subscription:
-        """Subscribe to views, which are made while there is an active subscription.
+        """Subscribe to views. They are made only while there is an active subscription.
 
         Args:
             listener: Called with each view by the poller's threads, one at a time, so it must return soon and not call back;
@@ -235,7 +235,7 @@ class FleetPoller:
         return self._view
 
     def refresh(self) -> None:
-        """Read the table again now, for example after a change."""
+        """Read the table again at once, for example after a change."""
         self._scan_due = float("-inf")
         self._wake()
 
@@ -247,7 +247,7 @@ class FleetPoller:
             newer_than: A view to ignore; only a newer view counts.
 
         Returns:
-            The view; None if there was none in time.
+            The view; None if none was made in time.
         """
         with self._wakeup:
             self._wakeup.wait_for(lambda: self._view is not None and self._view is not newer_than, timeout)
@@ -256,7 +256,7 @@ class FleetPoller:
     # For the threads
 
     def step(self) -> float:
-        """Do what is due in both threads: at most one scan, and one description of the streams or one probe.
+        """Do the due work of both threads: at most one scan, and one description of the streams or one probe.
 
         Returns:
             Monotonic seconds at which to call again.
@@ -264,7 +264,7 @@ class FleetPoller:
         return min(self.step_table(), self.step_streams())
 
     def step_table(self) -> float:
-        """Do what is due at the lease table: at most one scan.
+        """Do the due work at the lease table: at most one scan.
 
         Returns:
             Monotonic seconds at which to call again.
@@ -277,7 +277,7 @@ class FleetPoller:
         return self._scan_due
 
     def step_streams(self) -> float:
-        """Do what is due at the streams: at most one description of the streams, or one probe.
+        """Do the due work at the streams: at most one description of the streams, or one probe.
 
         Returns:
             Monotonic seconds at which to call again.

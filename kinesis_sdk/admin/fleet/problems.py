@@ -1,6 +1,6 @@
 """Problems of a fleet that keep records from being processed, or soon will, worst first. Pure.
 
-Each problem has a stable code (`RULES`), one sentence with numbers, a remedy, and a command where one helps. A cause that
+Each problem has a stable code (`RULES`), one sentence with numbers, a remedy, and a command if one helps. A cause that
 affects many leases, such as a silent worker, is one problem.
 """
 
@@ -36,7 +36,7 @@ class Rule:
     """Severity, title and reach of a problem, without its numbers.
 
     Attributes:
-        severity: Severity at its worst; a problem that may pass by itself can be reported as less severe.
+        severity: Highest severity; a problem that may be temporary can be reported as less severe.
         title: Two or three words for people.
         states: For a problem that names no lease: states of the leases that it concerns.
         needs_workers: Whether it is a problem only while the application is meant to run.
@@ -95,7 +95,7 @@ _MAX_OF_ONE_CODE = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSettings:
-    """Thresholds, in seconds unless they say otherwise.
+    """Thresholds, in seconds unless described otherwise.
 
     Attributes:
         max_lag: Lag that is a problem; None for no limit.
@@ -104,12 +104,12 @@ class ProblemSettings:
         handler: Duration from which a handler's call is a problem.
         failing_calls: Consecutive failed calls of a handler from which they are a problem.
         behind: Lag above which a shard that does not catch up is always a problem.
-        unowned: For how long a lease may have no owner: a KCL fleet takes up to 20 s to assign a lease.
-        no_lease: For how long a shard may have no lease.
+        unowned: Time for which a lease may have no owner: a KCL fleet takes up to 20 s to assign a lease.
+        no_lease: Time for which a shard may have no lease.
         handoff: Longest handoff.
-        parent: For how long a shard may wait for its parents.
-        no_checkpoint: For how long a renewed lease that is behind may have no new checkpoint.
-        hole: For how long a hole in the hash keys may exist; a reshard makes a hole for a moment.
+        parent: Time for which a shard may wait for its parents.
+        no_checkpoint: Time for which a renewed lease that is behind may have no new checkpoint.
+        hole: Time for which a hole in the hash keys may exist; a reshard causes a short hole.
         skew: Reported difference between this machine's clock and AWS.
         max_skew: Difference from which it is an error: a KCL 3 leader treats such a worker as dead.
         hot: Part of a shard's write limit from which the shard is hot.
@@ -154,8 +154,8 @@ class TableFacts:
 
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
-        tiers: Streams in which records wait, as their workers or their names say: delay and retention in seconds, by name.
-        misfits: Evidence that a single row belongs to another stream than the other rows, by lease key.
+        tiers: Streams in which records wait, according to their workers or their names: delay and retention in seconds, by name.
+        misfits: Evidence that a single row belongs to a stream other than that of all other rows, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
         foreign: Keys of unfinished rows that do not belong to a shard of the stream.
@@ -523,7 +523,7 @@ def _of_leases(view: FleetView, facts: TableFacts, settings: ProblemSettings) ->
 
 
 class _Case(NamedTuple):
-    """A lease to check, and the other facts that are known."""
+    """A lease to check, and all other known facts."""
 
     view: FleetView
     lease: LeaseView

@@ -1,8 +1,8 @@
 """One read of an application, for commands that print and end; views that stay open use a `FleetPoller`.
 
 Cost: one Scan of the lease table, and ListShards and DescribeStreamSummary for each stream. The lag costs two calls for each
-lease, at most 200 leases a second, and each shard is probed once. Where owners of this SDK may have processed more than they
-have checkpointed, the table is read again every second until they have renewed their leases: four times with a failover time
+lease, at most 200 leases a second, and each shard is probed once. If owners of this SDK may have processed more than they have
+checkpointed, the table is read again every second until they have renewed their leases: four times with a failover time
 of 10 s.
 """
 
@@ -80,8 +80,8 @@ class FleetReader:
     def streams(self, *, required: bool = True) -> FleetView:
         """Read the shards and the retention of the streams, and return the view.
 
-        With ``required``, a stream that cannot be found raises an error; otherwise `FleetView.error` says so. A stream given
-        by name has to exist in any case, else ResourceNotFoundError is raised.
+        With ``required``, a stream that cannot be found raises an error; otherwise, `FleetView.error` reports it. A stream given by name
+        must always exist; otherwise, ResourceNotFoundError is raised.
         """
         scan = self._scan
         if scan is None:
@@ -124,7 +124,7 @@ class FleetReader:
     def reported_lag(self) -> FleetView:
         """Read the table until live owners have reported their lag, for at most one failover time, and return the view.
 
-        For the stream of a DynamoDB table, which is not probed. A lag that no live worker of this SDK reports stays unknown.
+        Used for the stream of a DynamoDB table, which is not probed. A lag that no live worker of this SDK reports stays unknown.
         """
         return self.watch(
             self._observer.failover_time,
@@ -160,8 +160,8 @@ class FleetReader:
         """Probe the lag of each lease once, or only of some, and return the view.
 
         A probe shows how far the checkpoint is behind. An owner of this SDK may have processed more, and stored its lag in
-        the row; but one read of the row does not show whether that owner is alive. So where the two lags differ, the table is
-        read again until the row was seen to change, for at most two thirds of the failover time. ``on_result`` is called with
+        the row; but one read of the row does not show whether that owner is alive. So if the two lags differ, the table is read again
+        until the row was seen to change, for at most two thirds of the failover time. ``on_result`` is called with
         the number of finished probes and of all probes.
         """
         candidates = [
@@ -197,7 +197,7 @@ class FleetReader:
         return self.view()
 
     def _may_be_less(self, lease: LeaseView, keys: Container[str]) -> bool:
-        """Return whether the owner of a lease may have processed more than the checkpoint says."""
+        """Return whether the owner of a lease may have processed records after the checkpoint."""
         if lease.lease_key not in keys or lease.lag is None or lease.lag.source is LagSource.PROGRESS:
             return False
         told = self._observer.reported_lag(lease.lease_key)

@@ -1,4 +1,4 @@
-"""Lease tables in DynamoDB: tables whose only key is ``leaseKey``, whichever KCL created them.
+"""Lease tables in DynamoDB: tables whose only key is ``leaseKey``, created by any KCL version.
 
 The tables ``<application>-WorkerMetricStats`` and ``<application>-CoordinatorState`` of KCL 3.0 to 3.4 have other keys, so
 they are not taken for applications. KCL 3.5 keeps the same items in the lease table, where they have an ``entityType``.
@@ -42,7 +42,8 @@ class DynamoDBLeaseTables:
         self._known: dict[str, ApplicationInfo | None] = {}
 
     def find(self, names: Sequence[str] | None = None) -> list[ApplicationInfo]:
-        """Return the applications: one ListTables per 100 tables without names, one DescribeTable per table that is not known yet."""
+        """Return the applications. Without names, this costs one ListTables call per 100 tables; each new table costs one DescribeTable
+        call."""
         found = []
         for name in names if names is not None else self._table_names():
             with self._lock:

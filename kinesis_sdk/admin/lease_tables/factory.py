@@ -1,4 +1,4 @@
-"""The place of the leases that a connection names."""
+"""The store of the leases that a connection names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinesis_sdk.admin.lease_tables.sql import SqlLeaseTables
 
 
 def lease_tables_of(connection: Connection, *, sleep: Callable[[float], None] = time.sleep) -> LeaseTables:
-    """Return the place of the leases: DynamoDB, or the database of `Connection.lease_store`. Makes no call."""
+    """Return the store of the leases: DynamoDB, or the database of `Connection.lease_store`. Makes no call."""
     if connection.lease_store is None:
         return DynamoDBLeaseTables(connection, sleep=sleep)
     return SqlLeaseTables(connection, sleep=sleep)

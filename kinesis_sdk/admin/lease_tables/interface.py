@@ -1,8 +1,8 @@
-"""The interface between the tools and the place of the leases.
+"""The interface between the tools and the store of the leases.
 
 `LeaseTables` is an account and region of DynamoDB, or a SQL database; `LeaseTable` holds the leases of one application there.
 Reads for people go through the `LeaseStore` of the workers. Changes from outside are exact conditional writes of one row
-(`kinesis_sdk.admin.changes.rows.RowWrite`), which each place makes in one atomic step.
+(`kinesis_sdk.admin.changes.rows.RowWrite`), which each store makes in one atomic step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ApplicationInfo:
 class LeaseTable(Protocol):
     """The leases of one application. Thread-safe.
 
-    A method raises a `KinesisSdkError` if its call fails; `retryable` says whether the failure may pass.
+    A method raises a `KinesisSdkError` if its call fails; `retryable` shows whether the failure may be temporary.
     """
 
     @property
@@ -55,7 +55,7 @@ class LeaseTable(Protocol):
         """The leases as workers read and write them. `LeaseStore.ensure_ready` creates a missing table."""
 
     def missing(self, application: str) -> LeaseTableNotFoundError:
-        """Return the error that says that the application is not there, and where else it may be."""
+        """Return the error for a missing application, which names other places where it may be."""
 
     def info(self, application: str) -> ApplicationInfo:
         """Return the facts about the table; raises LeaseTableNotFoundError if it does not exist."""
@@ -80,7 +80,7 @@ class LeaseTable(Protocol):
         """
 
     def request(self, write: RowWrite) -> Mapping[str, Any]:
-        """Return a write as the audit log keeps it."""
+        """Return a write in the form that the audit log stores."""
 
     def operation(self, kind: WriteKind) -> str:
         """Return the name of the call that makes a kind of write, for display."""
@@ -95,11 +95,11 @@ class LeaseTable(Protocol):
         """Return the call that deletes a part, in words."""
 
     def delete(self, part: str) -> bool:
-        """Delete a part, and return whether it was there. Repeating it is safe."""
+        """Delete a part, and return whether it existed. Repeating it is safe."""
 
 
 class LeaseTables(Protocol):
-    """All lease tables of a place. Thread-safe."""
+    """All lease tables of a store. Thread-safe."""
 
     def find(self, names: Sequence[str] | None = None) -> list[ApplicationInfo]:
         """Return the applications with these names, by name; None finds all."""

@@ -1,6 +1,6 @@
-"""Leases in a SQL database: the applications of one table, told apart by a column.
+"""Leases in a SQL database: all applications share one table, and a column distinguishes them.
 
-One statement reads an application of any size. Reads create nothing: neither the table, nor the file of SQLite.
+One statement reads an application of any size. Reads create neither the table nor the file of SQLite.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SqlLeaseTable:
         self.store: SqlLeaseStore = SqlLeaseStore(connection.database, name, sleep=sleep)
 
     def check(self) -> None:
-        """Check that the table exists; raises LeaseTableNotFoundError if it does not, or if there is no such file.
+        """Check that the table exists; raises LeaseTableNotFoundError if the table or the file does not exist.
 
         Raises LeaseStoreError if the database cannot be used, or if the table has another version.
         """
@@ -105,7 +105,7 @@ class SqlLeaseTable:
         return ApplicationInfo(name=application, rows=rows)
 
     def scan(self, application: str, *, consistent: bool = False) -> TableScan:
-        """Read all leases by one SELECT, which sees everything that was committed."""
+        """Read all leases by one SELECT, which sees all committed writes."""
         scan = self._guarded(lambda: self.store.scan(consistent=consistent))
         if not scan.leases and not scan.unreadable:
             raise self.missing(application)
@@ -163,7 +163,7 @@ class SqlLeaseTable:
         return None
 
     def parts(self, application: str) -> tuple[str, ...]:  # noqa: ARG002 - of the interface
-        """Return the application as its rows name it."""
+        """Return the application under the name in its rows."""
         return (self.name,)
 
     def deletion(self, part: str) -> str:

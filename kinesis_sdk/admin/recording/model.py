@@ -12,7 +12,8 @@ GAP = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerSpan:
-    """A time in which one worker held a lease, or no worker did. Start and end are when it was first and last seen, in epoch seconds."""
+    """A period in which one worker, or no worker, held a lease. Start and end are the times at which this was first and last seen, in
+    epoch seconds."""
 
     owner: str | None
     state: LeaseState
@@ -39,7 +40,7 @@ class ShardHistory:
     """History of one shard, oldest first.
 
     Attributes:
-        owners: Spans without overlap. A time between two of them was not observed.
+        owners: Spans without overlap. The time between two entries was not observed.
         samples: Evenly spaced within the observed times.
     """
 
@@ -64,12 +65,12 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """Course of an application over a time.
+    """Course of an application over a period.
 
     Attributes:
-        first: Wall time of the oldest kept view, in epoch seconds; None if there is none.
+        first: Wall time of the oldest stored view, in epoch seconds; None if there is none.
         last: Wall time of the newest view.
-        start: Beginning of the requested time.
+        start: Beginning of the requested period.
         end: Its end.
         step: Seconds of each step.
         steps: The steps in which the application was observed, oldest first.

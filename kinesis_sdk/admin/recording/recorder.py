@@ -59,7 +59,7 @@ class Recording:
 
     Args:
         path: The file, created if it does not exist; None for the memory of this process.
-        max_bytes: Largest size in bytes; the oldest changes make room. None for `MAX_BYTES`, or `MEMORY_BYTES` in memory.
+        max_bytes: Maximum size in bytes; the oldest changes are deleted to make room. None for `MAX_BYTES`, or `MEMORY_BYTES` in memory.
         max_age: Seconds for which changes are kept.
 
     Raises:
@@ -109,7 +109,7 @@ class Recording:
                 self._has_failed = False
 
     def view_at(self, application: str, at: float) -> FleetView | None:
-        """Return the application as it was at a moment, rebuilt from the changes up to then.
+        """Return the application at a moment, rebuilt from the changes up to this moment.
 
         Args:
             application: Its name.
@@ -129,7 +129,7 @@ class Recording:
     def history(
         self, application: str, lease_key: str, start: float, end: float, *, points: int = MAX_POINTS
     ) -> ShardHistory:
-        """Return owners, lag and checkpoints of a shard over a time.
+        """Return owners, lag and checkpoints of a shard over a period.
 
         Args:
             application: Name of its application.
@@ -163,7 +163,7 @@ class Recording:
         return ShardHistory(owners=tuple(_spans(leases, observed)), samples=tuple(samples))
 
     def course(self, application: str, start: float, end: float, *, points: int = MAX_POINTS) -> Course:
-        """Return the course of an application over a time: worst lag, moves, and the errors that began.
+        """Return the course of an application over a period: worst lag, moves, and the errors that began.
 
         Args:
             application: Its name.
@@ -257,7 +257,7 @@ class _Writer:
         self._moved_at = max([self._moved_at, *(row.at for row in moves)])
 
     def _yields(self, at: float) -> bool:
-        """Return whether another process records this application: of two processes, the lesser name decides."""
+        """Return whether another process records this application: of two processes, the one with the lesser name records."""
         for row in self._ring.newest(self._application, SCAN, at):
             by = _recorder_of(row)
             return 0 <= at - row.at <= 2 * KEEP_ALIVE and by != self._recorder and by < self._recorder
@@ -269,7 +269,7 @@ def _recorder_of(row: Change) -> str:
 
 
 def _valid(rows: list[Change], at: float) -> Change | None:
-    """Return the row that is valid at a moment."""
+    """Return the row that was valid at a moment."""
     place = bisect_right(rows, at, key=lambda row: row.at)
     return rows[place - 1] if place else None
 

@@ -1,6 +1,6 @@
-"""Rows of changes in a SQLite database of bounded size: the oldest rows make room, and the newest row of each key stays.
+"""Rows of changes in a SQLite database of bounded size: the oldest rows are deleted, but the newest row of each key stays.
 
-A row has a key's new value and the moment from which the value holds. So the state at any moment is the newest row of each key up to
+A row has a key's new value and the moment of the change. So the state at any moment is the newest row of each key up to
 then. Two processes may share a file: one process writes, and the other process reads.
 """
 
@@ -27,7 +27,7 @@ _BUSY = 1.0
 _FULL = 0.9
 """Part of the size above which old rows are deleted."""
 _HALF = 0.5
-"""Part of the size above which rows are deleted after a write that found no room. Below it, the disk is full, not the recording."""
+"""Part of the size above which rows are deleted after a write that found no room. Below it, the disk is full, and not the recording."""
 _DROPPED = 0.2
 """Part of the rows that is deleted at a time."""
 _AT_ONCE = 5_000
@@ -58,10 +58,10 @@ class Change(NamedTuple):
 
 
 class Ring:
-    """The database. Thread-safe. Raises ConfigError if the file cannot be opened, or is something else.
+    """The database. Thread-safe. Raises ConfigError if the file cannot be opened, or is not a recording.
 
     The file is created if it does not exist, readable only by its owner; without ``path``, the rows are in the memory of this
-    process. SQLite's log beside the file has some MB more than ``max_bytes``.
+    process. SQLite's log beside the file takes a few MB in addition to ``max_bytes``.
     """
 
     def __init__(self, path: str | Path | None, *, max_bytes: int) -> None:
@@ -126,7 +126,7 @@ class Ring:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the calls within it one transaction."""
+        """Run the calls within the block in one transaction."""
         with self._lock:
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -138,7 +138,7 @@ class Ring:
             self._database.execute("COMMIT")
 
     def put(self, application: str, changes: Sequence[Change]) -> None:
-        """Add changes; a full database makes room once. Raises sqlite3.Error if they cannot be written."""
+        """Add changes; a full database makes room once. Raises sqlite3.Error if the changes cannot be written."""
         if not changes:
             return
         try:
@@ -179,7 +179,7 @@ class Ring:
     def between(
         self, application: str, kind: int, start: float, end: float, *, key: str | None = None
     ) -> list[Change]:
-        """Return the changes within a time, oldest first; for a given key, also the last change before this time."""
+        """Return the changes within a period, oldest first; for a given key, also the last change before this period."""
         app = self._known(application)
         if key is None:
             rows = self._read(
@@ -226,7 +226,7 @@ class Ring:
         )
 
     def forget(self, before: float) -> None:
-        """Delete changes that were replaced before a moment, and keys that lost their value before it."""
+        """Delete changes that were replaced before a moment, and keys that lost their value before this moment."""
         with self._lock:
             first = self._database.execute(
                 "SELECT id FROM change WHERE at >= ? ORDER BY id LIMIT 1", (before,)

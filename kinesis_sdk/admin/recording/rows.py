@@ -1,6 +1,6 @@
 """A `FleetView` as rows of changes, and back. No clock and no calls.
 
-Ages are stored as moments, so a row changes only if something happened. Values that change all the time, such as a lag, a
+Ages are stored as moments, so a row changes only if its subject changed. Values that change all the time, such as a lag, a
 checkpoint or the numbers in the text of a problem, are rounded, and written at most once in their interval.
 """
 
@@ -55,7 +55,7 @@ _LONG_CALL = 10.0
 ERROR = 1.0
 """Number of a problem that is an error; a warning has 0."""
 _UNKNOWN = -1.0
-"""Stands for an unknown lag or rate; a row without a number means that the key no longer exists."""
+"""Represents an unknown lag or rate; a row without a number means that the key no longer exists."""
 
 
 def rows_of(view: FleetView, *, recorder: str) -> list[Change]:
@@ -203,7 +203,7 @@ def _lease(lease: LeaseView, at: float) -> dict[str, object]:
 
 
 def _checkpoint(lease: LeaseView, at: float) -> tuple[float, str | None]:
-    """Return when a checkpoint was stored, as far as it is known, and its value."""
+    """Return the value of a checkpoint, and the time at which it was stored, if known."""
     stored = _UNKNOWN if lease.checkpointed_ago is None else round(at - lease.checkpointed_ago, 1)
     point = lease.checkpoint
     return stored, None if point is None else f"{point.sequence_number}/{point.sub_sequence_number}"
@@ -232,7 +232,7 @@ def view_of(
     """Rebuild a view from rows; None if there is no row of `SCAN`.
 
     ``newest`` has the newest row of each key up to the moment, by kind. ``moves`` and ``lags`` are oldest first; ``lags`` has
-    the newest row of each key before the time of a trend, and all rows within that time.
+    the newest row of each key before the time of a trend, and all rows within this time.
     """
     if not newest[SCAN]:
         return None
@@ -320,7 +320,7 @@ def _lease_view(
 
 
 def known(row: Change | None) -> float | None:
-    """Return the number of a row; None if the row says that it is unknown."""
+    """Return the number of a row; None if it is unknown."""
     return None if row is None or row.number is None or row.number == _UNKNOWN else row.number
 
 
@@ -381,7 +381,7 @@ def _command(value: Mapping[str, Any]) -> Command:
 
 
 def _trends(at: float, lags: Iterable[Change]) -> dict[str, tuple[int | None, ...]]:
-    """Return the lag of each lease at each `TREND_STEP` seconds up to a moment."""
+    """Return the lag of each lease every `TREND_STEP` seconds up to a moment."""
     begin = at - TREND_LENGTH * TREND_STEP
     by_key: dict[str, dict[int, float | None]] = {}
     for row in lags:

@@ -1,7 +1,7 @@
 """Accounting of one source: which of its records are acknowledged, in as little memory as possible.
 
-Pure. Positions are numbers of records in a file, or sequence and sub-sequence numbers in a shard: anything that rises in the
-order in which the source is read.
+Pure. Positions are numbers of records in a file, or sequence and sub-sequence numbers in a shard: any value that rises in the order in
+which the source is read.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class _Range(Generic[P]):
 class AckTracker(Generic[P]):
     """Account of the records of a source that are done. Thread-safe.
 
-    Everything up to `through` is done; after it, there are ranges with gaps of records that are in flight, or failed. There
+    Every record up to `through` is done; after it, there are ranges of done records, with gaps of records that are in flight or failed.
+    There
     are at most as many ranges as records in these gaps.
 
     Args:
-        through: Position up to which everything was done in an earlier run; None for nothing.
-        beyond: First and last positions of later ranges that were done as well, in order.
+        through: Position up to which every record was done in an earlier run; None if none was.
+        beyond: First and last positions of later ranges that were also done, in order.
     """
 
     def __init__(self, through: P | None = None, beyond: Sequence[tuple[P, P]] = ()) -> None:
@@ -61,7 +62,7 @@ class AckTracker(Generic[P]):
             return at >= 0 and position <= self._before[at][1]
 
     def begin(self, position: P) -> Ticket[P]:
-        """Count a record that was read. Every record has to be counted, in the order of the source."""
+        """Count a record that was read. Every record must be counted, in the order of the source."""
         with self._lock:
             ticket = Ticket(self._next, position)
             self._next += 1
@@ -88,7 +89,7 @@ class AckTracker(Generic[P]):
 
     @property
     def through(self) -> P | None:
-        """Position up to which everything is done; None for nothing."""
+        """Position up to which every record is done; None if none is."""
         with self._lock:
             return self._through
 

@@ -31,7 +31,7 @@ class CopyResult:
     Attributes:
         transfer: Counts of the records that were put.
         start: Where the window began.
-        until: Where it ended; None for a copy without end.
+        until: End of the window; None for a copy without end.
         hidden_hash_keys: Records whose producer used an explicit hash key that Kinesis does not return, because they were not
             aggregated. In the target, their partition key places them.
     """
@@ -62,8 +62,8 @@ def copy_stream(
 ) -> CopyResult:
     """Copy the user records of a window into another stream, with their partition keys and explicit hash keys.
 
-    The first copies of the records of a partition key reach the target in the order of the source, also over splits and merges
-    of both streams. A lost response or a killed run may add second copies. Records that share a key but have different
+    The first copies of the records of a partition key reach the target in the order of the source, even over splits and merges of both
+    streams. A lost response or a killed run may add second copies. Records that share a key but have different
     explicit hash keys have no such order, in either stream.
 
     Args:
@@ -71,8 +71,8 @@ def copy_stream(
         source_stream: Name or ARN.
         target: Account and region of the target.
         target_stream: Name or ARN.
-        start: Where the window begins: a time, `TrimHorizon` (the default) or `Latest`.
-        until: Where it ends: excludes records that arrived at this time or later. The present by default.
+        start: Start of the window: a time, `TrimHorizon` (the default) or `Latest`.
+        until: End of the window: excludes records that arrived at this time or later. The present by default.
         follow: Whether to continue without end.
         rate: Maximum records a second; None for no limit.
         state: State file. A continued run keeps its first window.
@@ -84,8 +84,7 @@ def copy_stream(
         sleep: Called with the seconds to wait; replaced in tests.
 
     Raises:
-        ConfigError: If an argument is out of range, the state file belongs to something else, or a stream would be copied into
-            itself.
+        ConfigError: If an argument is out of range, the state file belongs to another task, or a stream would be copied into itself.
         AwsError: If a call fails for good.
     """
     clock = clock or SystemClock()
@@ -185,7 +184,7 @@ def _window(
 
 
 class _Copied:
-    """The records of a copy on their way from the reader to the transfer."""
+    """The records of a copy between the reader and the transfer."""
 
     def __init__(self, source: Connection, stream: str | StreamId, window: _Window) -> None:
         self._streams = Streams(source)
@@ -228,7 +227,7 @@ class _Copied:
         return self._ranges[shard_id]
 
     def fraction(self) -> float | None:
-        """Return which part of the window was read, by arrival times."""
+        """Return the part of the window that was read, by arrival times."""
         until, first, last = self._window.until, self._first_millis, self._last_millis
         if until is None or first is None or last is None:
             return None

@@ -1,4 +1,4 @@
-"""Records out of files: lines, NDJSON, CSV, Parquet and spools, plain or compressed with gzip.
+"""Records from files: lines, NDJSON, CSV, Parquet and spools, plain or compressed with gzip.
 
 A record that cannot be used (no JSON, no such field) is reported with its number, and reading continues after it.
 """
@@ -51,7 +51,7 @@ class FileRecord:
         number: Its number in the file, from 1.
         data: Payload; ``repr`` leaves it out.
         explicit_hash_key: Decimal text, or None.
-        problem: Why the record cannot be put; None if it can.
+        problem: Reason why the record cannot be put; None if it can.
         headers: Headers of the record; only a spool has them. None for a record without headers.
     """
 
@@ -70,14 +70,14 @@ class RecordFile:
         path: Path of the file, or ``-`` for standard input.
         file_format: ``auto`` decides by the name: ``.ndjson``, ``.jsonl``, ``.csv``, ``.parquet``, ``.spool``, each also with
             ``.gz``; lines otherwise.
-        key: Field whose value is the partition key, with dots for nested objects; ``random`` for a random key each.
+        key: Field whose value is the partition key, with dots for nested objects; ``random`` gives each record a random key.
         hash_key: Field whose value is the explicit hash key; None for none.
         stdin: Binary file to read for ``-``; standard input by default.
 
     Attributes:
         name: Absolute path, or ``-``: identifies the file in a state file.
         size: Bytes of the file; None for standard input.
-        random_keys: Whether each record is to get a random partition key. Records of a spool keep their partition key, or go without one.
+        random_keys: Whether each record is to get a random partition key. Records of a spool keep their partition key, or have none.
 
     Raises:
         ConfigError: If the format is unknown or has no fields, or the file cannot be read.
@@ -138,7 +138,7 @@ class RecordFile:
         return self._position()
 
     def is_same_as(self, fingerprint: str | None) -> bool:
-        """Return whether a file with this fingerprint may be this one: it begins alike, and may have grown."""
+        """Return whether a file with this fingerprint may be this file: the beginning is equal, and the file may have grown."""
         if fingerprint is None or self.fingerprint is None or self._path is None:
             return fingerprint == self.fingerprint
         length = int(fingerprint.partition(":")[0])
@@ -149,7 +149,7 @@ class RecordFile:
         """Yield the records in order. A record with a `FileRecord.problem` cannot be put.
 
         Raises:
-            ConfigError: If a package is missing, or the file is not of its format.
+            ConfigError: If a package is missing, or the file does not have its format.
             OSError: If the file cannot be read further.
         """
         if self.format == "parquet":
@@ -161,7 +161,7 @@ class RecordFile:
                 yield from self._until_damage(self._csv(file) if self.format == "csv" else self._lines(file))
 
     def _until_damage(self, records: Iterator[FileRecord]) -> Iterator[FileRecord]:
-        """End with a problem where a compressed file is cut off or damaged: the records before it are whole, and are put."""
+        """End with a problem where a compressed file is truncated or damaged: the records before this place are complete, and are put."""
         number = 0
         try:
             for record in records:

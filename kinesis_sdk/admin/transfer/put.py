@@ -19,9 +19,9 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
 
 DEFAULT_TTL = 300.0
-"""Seconds for which a record is tried. Files are read faster than streams accept them, so records wait for long."""
+"""Seconds for which a record is retried. Files are read faster than streams accept records, so records wait for a long time."""
 BUFFER_BYTES = 16 * 1024 * 1024
-"""Bytes that the producer buffers: as many as a shard accepts in some seconds."""
+"""Bytes that the producer buffers: the amount that a shard accepts in a few seconds."""
 
 
 def put_files(
@@ -40,7 +40,7 @@ def put_files(
 ) -> TransferResult:
     """Put the records of files into a stream, one file after the other.
 
-    Ctrl-C (KeyboardInterrupt) stops reading and waits for the results of records in flight; a second one does not wait. With a
+    Ctrl-C (KeyboardInterrupt) stops reading and waits for the results of records in flight; a second Ctrl-C does not wait. With a
     state file, the same call continues a stopped or killed run, with the guarantees of `kinesis_sdk.admin.transfer.run`.
 
     Args:
@@ -50,15 +50,15 @@ def put_files(
         rate: Maximum records a second; None for no limit.
         state: State file; None for none.
         config: Settings of the producer; `bulk_config` by default.
-        on_record_failed: Called for each record that Kinesis did not store, for example a `FileSpool`. Not together with a
-            state file, with which the next run puts them again.
+        on_record_failed: Called for each record that Kinesis did not store, for example a `FileSpool`. Not allowed with a state file,
+            because the next run then puts these records again.
         on_progress: Called every 0.2 s at most.
         rng: Source of random keys; replaced in tests.
         clock: Measures; replaced in tests.
         sleep: Called with the seconds to wait for the rate; replaced in tests.
 
     Raises:
-        ConfigError: If an argument is out of range, or the state file belongs to something else.
+        ConfigError: If an argument is out of range, or the state file belongs to another task.
         ResourceNotFoundError: If there is no such stream.
         AwsError: If the stream cannot be described.
     """
@@ -124,7 +124,7 @@ def _put(
 class _Spooled:
     """Counts the failed records that a hook accepted, and the records for which it raised. Called by several threads.
 
-    A full disk fails for each record: the producer logs the first failure, and the result has the total.
+    With a full disk, the hook fails for each record: the producer logs the first failure, and the result has the total.
     """
 
     def __init__(self, hook: Callable[[FailedRecord], object]) -> None:
@@ -158,7 +158,7 @@ def bulk_config(*, ordered: bool = False, aggregate: bool = True, ttl: float = D
     """Return settings for bulk transfers from one source; raises ConfigError if ``ttl`` is out of range.
 
     ``ordered`` stores the records of a key in their order, which costs throughput. ``aggregate`` packs small records into
-    aggregated records, which readers have to open. ``ttl`` is the number of seconds for which a record is tried.
+    aggregated records, which readers have to open. ``ttl`` is the number of seconds for which a record is retried.
     """
     return ProducerConfig(
         record_ttl=ttl,

@@ -1,9 +1,9 @@
-"""The loop of a transfer: records in, a `Producer` out, and an account of the acknowledged records.
+"""The loop of a transfer: it puts records with a `Producer`, and accounts for acknowledged records.
 
 A record is acknowledged when its future has a result. With a state file, a killed run is continued by the same command. This
 command promises exactly this:
 
-- Nothing is lost: a record that failed or is not acknowledged is put again.
+- No record is lost: a record that failed or is not acknowledged is put again.
 - An acknowledged record is put again only if the run was killed before the account was written, which happens every 0.2 s and at
   the end. So at most the acknowledgements of the last 0.2 s and the requests in flight are repeated.
 """
@@ -40,7 +40,7 @@ class TransferRecord(NamedTuple):
     Attributes:
         partition_key: None for a record without a partition key: only streams that place records themselves accept it.
         explicit_hash_key: Decimal text, or None.
-        problem: Why it cannot be put; None if it can.
+        problem: Reason why it cannot be put; None if it can.
     """
 
     source: str
@@ -105,7 +105,7 @@ class TransferResult:
         interrupted: Whether it was stopped before the end of its source.
         reached: Last position that was read, by source.
         problems: The first messages about records that failed or were rejected, at most ten. Failed records, without their payloads.
-        spooled: Failed records that the hook took, for example a `FileSpool`; None without a hook.
+        spooled: Failed records that the hook accepted, for example a `FileSpool`; None without a hook.
         not_spooled: Failed records for which the hook raised.
         spool_problem: The first error of the hook; None if there was none.
     """
@@ -134,8 +134,8 @@ class TransferResult:
 class Transfer:
     """One run. Used by one thread. Raises ConfigError if ``rate`` is out of range.
 
-    The caller closes the producer. ``rate`` is the maximum of records a second, None for no limit. ``task`` says in the state
-    file what the run does, and ``fixed`` is further content of this file. ``on_progress`` is called every 0.2 s at most.
+    The caller closes the producer. ``rate`` is the maximum of records a second, None for no limit. ``task`` describes the run in the state
+    file, and ``fixed`` is further content of this file. ``on_progress`` is called every 0.2 s at most.
     """
 
     def __init__(
@@ -193,9 +193,9 @@ class Transfer:
     def run(
         self, records: Iterable[TransferRecord], fraction: Callable[[], float | None] = lambda: None
     ) -> TransferResult:
-        """Put the records, and wait for their results. Ctrl-C stops reading, and a second one stops waiting.
+        """Put the records, and wait for their results. Ctrl-C stops reading, and a second Ctrl-C stops waiting.
 
-        ``records`` has each source in its order; ``fraction`` returns which part of the source was read.
+        ``records`` has the records of each source in order; ``fraction`` returns the part of the source that was read.
 
         Raises:
             KinesisSdkError: If the source fails, or the producer. Acknowledged records are in the state file.
@@ -297,7 +297,7 @@ class Transfer:
     def _finished(
         self, tracker: AckTracker[Any], ticket: Ticket[Any], source: str, size: int, future: Future[Any]
     ) -> None:
-        """Account for a result; on a thread of the producer."""
+        """Account for a result; runs on a thread of the producer."""
         error = future.exception()
         if error is None:
             tracker.finish(ticket)
@@ -344,7 +344,7 @@ class Transfer:
         self._on_progress(self.progress)
 
     def _save_until(self, ended: threading.Event) -> None:
-        """Keep the state file up to date; on its own thread."""
+        """Keep the state file up to date; runs on its own thread."""
         while not ended.wait(SAVE_INTERVAL):
             try:
                 self._save()
@@ -370,7 +370,7 @@ class Transfer:
 
 
 def _position(value: Any) -> Any:
-    """Return a position as it was before JSON: lists were tuples."""
+    """Return a position in its form before JSON, in which lists were tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 

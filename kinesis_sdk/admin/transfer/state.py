@@ -1,6 +1,6 @@
 """State file of a transfer: the acknowledged records, after which the next run continues.
 
-The file is replaced as a whole, so after a kill at any instant the file is either the old or the new one.
+The file is replaced as a whole, so after a kill at any instant, it is either the old file or the new file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StateFile:
     """A JSON file that one process at a time reads and replaces.
 
     Args:
-        path: Path of the file. A lock file with ``.lock`` at its end lies beside it while it is in use.
+        path: Path of the file. While the state file is in use, there is a lock file beside it whose name ends in ``.lock``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -34,7 +34,7 @@ class StateFile:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from using the file.
+        """Prevent other processes from using the file.
 
         Raises:
             ConfigError: If another process uses it.
@@ -93,7 +93,7 @@ class StateFile:
         """Replace the file.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the file cannot be written.
         """
         text = json.dumps({"version": _VERSION, "task": dict(task), "progress": progress})
         directory = self.path.parent

@@ -1,7 +1,7 @@
 """A worker process of `kinesis-sdk run`.
 
-The supervisor holds the other end of standard input: the settings come first, and ``stop`` requests a clean stop. The
-end of the input means that the supervisor is gone, so the worker stops as well. Reports go to the supervisor through a
+The supervisor holds the other end of standard input: the settings come first, and ``stop`` requests a clean stop. The end of the input
+means that the supervisor has ended, so the worker stops as well. Reports go to the supervisor through a
 pipe.
 """
 
@@ -60,7 +60,7 @@ class Reports:
 
 
 def _take_standard_input() -> IO[str]:
-    """Return standard input for this module alone; the handler, and its child processes, find an empty input."""
+    """Return standard input for this module alone; the handler and its child processes see an empty input."""
     control = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -71,7 +71,7 @@ def _take_standard_input() -> IO[str]:
 def _follow(
     control: IO[str], stop: StopFlag, stop_timeout: float, metrics: ProcessMetrics | None, reports: Reports
 ) -> None:
-    """Carry out the supervisor's requests; once the supervisor is gone, end in any case."""
+    """Carry out the supervisor's requests; once the supervisor has ended, always end."""
     for line in control:
         request, _, number = line.strip().partition(" ")
         if request == "stop":
@@ -223,7 +223,7 @@ def _follow_worker(
 
 
 def main() -> int:
-    """Consume until the supervisor requests a stop, is gone, or everything is processed."""
+    """Consume until the supervisor requests a stop or has ended, or until all records are processed."""
     # Ctrl-C reaches all processes of the terminal, and the supervisor decides what it means. The supervisor starts this
     # process with the signal blocked, so that the signal cannot end the process before this line.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -167,12 +167,12 @@ def run(
     r"""Consume streams with a handler, in supervised worker processes.
 
     MODULE:HANDLER names a function of a batch, a RecordHandler class, or a factory of handlers. Modules of the
-    current directory can be imported. With --factory, it names a function that is called in each process with the
-    settings (ConsumerConfig), and returns kinesis_sdk.WorkerParts: a handler, and if you want a sink for exactly-once
-    effects, metrics, and settings with dead letters, a deserializer or a lease strategy.
+    current directory can be imported. With --factory, it names a function that is called in each process with the settings
+    (ConsumerConfig) and returns kinesis_sdk.WorkerParts: a handler, and optionally a sink for exactly-once effects, metrics, and settings
+    with dead letters, a deserializer or a lease strategy.
 
-    Ctrl-C or SIGTERM stops the workers cleanly: running batches finish, handlers may checkpoint, leases are released.
-    A second one ends them at once. A worker process that dies is started again after a pause. After five failures
+    Ctrl-C or SIGTERM stops the workers cleanly: running batches finish, handlers may checkpoint, leases are released. A second signal ends
+    them at once. A worker process that dies is started again after a pause. After five failures
     in a row the command ends with exit code 1. Worker processes never outlive this command.
 
     --json prints an event a line: health, metrics, process-started, consuming, process-ended, ended. The log stays on standard error.

@@ -17,10 +17,11 @@ name = "billing"
 stream = "orders"
 region = "eu-west-1"
 ```
-Names are those of `ConsumerConfig`; ``initial_position`` may also be a time: ``2026-11-21T09:00:00Z`` (UTC without an offset, with or without
+The names are the fields of `ConsumerConfig`; ``initial_position`` may also be a time: ``2026-11-21T09:00:00Z`` (UTC without an offset,
+with or without
 quotes) or ``"@1732179600000"``. A table holds the fields of one of its groups. ``on_handler_error`` is a word, or a table with the fields of one of the policies
-(`kinesis_sdk.consumer`, or retry tiers); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
-the command line, see `ApplicationSettings`.
+(`kinesis_sdk.consumer`, or retry tiers); functions and classes are written as ``module:attribute``. The table ``[application]`` replaces
+options of the command line, see `ApplicationSettings`.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ _POSITION = "initial_position"
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationSettings:
-    """The table ``[application]`` of a file, in place of options of the command line. A missing key is None.
+    """The table ``[application]`` of a file, which replaces options of the command line. A missing key is None.
 
     Attributes:
         stream: Name or ARN of its stream.
         streams: Names or ARNs, if it has several.
-        dynamodb_table: Instead of streams: the DynamoDB table whose stream it reads, or the ARN of a stream.
+        dynamodb_table: DynamoDB table whose stream it reads instead, or the ARN of a stream.
         profile: Profile of ``~/.aws``.
         endpoint_url: Endpoint of all services.
         lease_store: URL of the lease store; in the configuration, it is ``lease_table.lease_store``.
@@ -172,13 +173,14 @@ def _parse(text: str, path: str) -> dict[str, Any]:
 
 
 def initial_position_from(value: Any) -> Any:
-    """Return a start position as `ConsumerConfig` takes it: a word, or a `datetime`.
+    """Return a start position in the form that `ConsumerConfig` accepts: a word, or a `datetime`.
 
     Text is parsed by the grammar of `kinesis_sdk.common.position_text`, and a TOML date or time is converted; any other
     value is returned unchanged.
 
     Raises:
-        ConfigError: If a text is not one of these positions, or a time relative to now: each process would begin elsewhere.
+        ConfigError: If a text is not one of these positions, or is a time relative to now, because each process would begin at another
+            position.
     """
     if isinstance(value, date):  # a datetime is a date, too
         value = value.isoformat()
@@ -191,7 +193,7 @@ def initial_position_from(value: Any) -> Any:
 def config_from(
     values: dict[str, Any], *, loads: bool = False, place: PolicyPlace | None = None
 ) -> ConsumerConfig:
-    """Return the configuration that a file's content, without the table ``[application]``, describes. For the rest, see `read_file`.
+    """Return the configuration in a file's content, without the table ``[application]``. For the rest, see `read_file`.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.

@@ -12,7 +12,7 @@ from kinesis_sdk.consumer import ConsumerConfig, WorkerParts
 
 
 class HandlerNotFoundError(Exception):
-    """The handler cannot be imported. The message says why, with the traceback of the user's module if there is one."""
+    """The handler cannot be imported. The message has the reason, with the traceback of the user's module if there is one."""
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -66,7 +66,7 @@ def load_parts(name: str, config: ConsumerConfig, *, is_factory: bool) -> Worker
     """Return the parts of a worker. ``name`` is a handler, or with ``is_factory`` a function from settings to parts.
 
     Raises:
-        HandlerNotFoundError: As `load_handler`, or if the function raises or returns something else.
+        HandlerNotFoundError: As for `load_handler`, or if the function raises an error or returns another type.
     """
     found = load_handler(name)
     if not is_factory:

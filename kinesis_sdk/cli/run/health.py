@@ -58,7 +58,7 @@ class ProcessHealth:
 
 
 def live_problems(processes: Sequence[ProcessHealth]) -> Iterator[str]:
-    """Decide ``/live``: yield the problems that only a restart of everything solves. A process that is being replaced does not count."""
+    """Decide ``/live``: yield the problems that only a restart of all processes solves. A process that is being replaced does not count."""
     for process in processes:
         if process.state is not SlotState.RUNNING:
             continue
@@ -90,7 +90,7 @@ def ready_problems(processes: Sequence[ProcessHealth]) -> Iterator[str]:
 
 
 class SupervisorHealth:
-    """The endpoint. The supervisor's loop calls `observe`; the server's threads respond. A ``port`` of None serves nothing."""
+    """The endpoint. The supervisor's loop calls `observe`; the server's threads respond. With a ``port`` of None, there is no endpoint."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class SupervisorHealth:
             self.server.close()
 
     def observe(self, running: Mapping[int, ChildProcess]) -> None:
-        """Note the present state of all processes."""
+        """Note the current state of all processes."""
         now = self._clock()
         found = []
         for slot in self._supervisor.slots:

@@ -1,7 +1,7 @@
 """Metrics of all worker processes at one address, for Prometheus.
 
-A scrape asks each process through its pipe, and joins the answers: every series gets the label ``process``, the number
-of the process. A process that does not answer in time is left out, which ``kinesis_run_process_scraped`` reports.
+A scrape asks each process through its pipe, and joins the responses: every series gets the label ``process``, the number
+of the process. A process that does not respond in time is left out; ``kinesis_run_process_scraped`` reports this.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ProcessMetrics:
 
 
 def joined(texts: Mapping[int, str]) -> str:
-    """Return the texts of several processes, by number, as one: each family once, and each series with the label ``process``."""
+    """Join the texts of several processes, given by number: each family occurs once, and each series has the label ``process``."""
     heads: dict[str, list[str]] = {}
     series: dict[str, list[str]] = {}
     for number, text in texts.items():
@@ -80,8 +80,8 @@ def _labelled(line: str, label: str) -> str:
 class SupervisorMetrics:
     """The endpoint. The supervisor's loop calls `observe` and `on_report`; the server's threads serve the pages.
 
-    ``port`` may be 0 for a free one; None serves nothing. ``restarts`` returns how often each process was started
-    again, by its number.
+    ``port`` 0 chooses a free port; with None, there is no endpoint. ``restarts`` returns the number of restarts of each process, by its
+    number.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class SupervisorMetrics:
         """Open the endpoint.
 
         Raises:
-            ConfigError: If the endpoint cannot listen there.
+            ConfigError: If the endpoint cannot listen at this address.
         """
         if self._address is not None:
             host, port = self._address
@@ -146,7 +146,7 @@ class SupervisorMetrics:
         return Page(200, _CONTENT_TYPE, (joined(texts) + self._own(texts, asked)).encode())
 
     def _ask(self) -> tuple[dict[int, str], list[int]]:
-        """Return the answers of the processes, and the numbers of all processes that were asked."""
+        """Return the responses of the processes, and the numbers of all processes that were asked."""
         with self._changed:
             self._scrapes += 1
             number = self._scrapes

@@ -42,7 +42,7 @@ _NAMESPACE = "kinesis_sdk retries"
 
 @dataclass(kw_only=True)
 class PolicyPlace:
-    """The worker of a policy, as far as it is known; commands that run no worker know nothing of it.
+    """Known facts about the worker of a policy; commands that run no worker have no such facts.
 
     Attributes:
         application: Name of the application, which dead letters contain.
@@ -147,7 +147,7 @@ def policy_from(
 
 
 def retry_tiers(policy: object) -> RetryTiers | None:
-    """Return the retry tiers of a policy, also behind a circuit breaker; None if it has none."""
+    """Return the retry tiers of a policy, even within a circuit breaker; None if it has none."""
     inner = policy.policy if isinstance(policy, CircuitBreaker) else policy
     return inner if isinstance(inner, RetryTiers) else None
 
@@ -174,7 +174,7 @@ def tiers_of(policy: object) -> list[StreamSpec]:
 
 
 def _tier_store(given: dict[str, Any], place: PolicyPlace, *, loads: bool) -> TierStore:
-    """Return the place where records wait, and remove its names from ``given``."""
+    """Return the store in which records wait, and remove its names from ``given``."""
     streams, database = given.pop("streams", None), given.pop("database", None)
     keep_order = given.pop("keep_order", None)
     if database is None:
@@ -191,7 +191,7 @@ def _tier_store(given: dict[str, Any], place: PolicyPlace, *, loads: bool) -> Ti
 
 
 def _names_of(make: Callable[..., HandlerErrorPolicy]) -> list[str]:
-    """Return the names that a table of a policy may have, in their order."""
+    """Return the names that a table of a policy may have, in order."""
     names = [name for name in inspect.signature(make).parameters if name != "to"]
     if "dead_letter" in names:
         names.append("dead_letters")

@@ -35,7 +35,7 @@ class ChildProcess:
 
     Attributes:
         reported: Last report of its health: ``health``, ``live`` and ``ready``; None before the first report.
-        reported_at: Monotonic seconds at which this report came.
+        reported_at: Monotonic seconds at which this report arrived.
         error: Reported cause of its end; None if there was none.
         reports: File descriptor that is readable when there are reports.
     """
@@ -144,7 +144,7 @@ class Processes:
     Args:
         settings: Settings of the workers; the number of each process is appended to the worker id.
         watcher: Watches files; None for no reloads.
-        observe: Called once a tick with the running processes, for endpoints.
+        observe: Called once per tick with the running processes, for endpoints.
         on_metrics: Called with the number of a process, the number of a scrape, and the metrics of the process.
         tell: Called with the name of an event and its facts, for programs.
     """

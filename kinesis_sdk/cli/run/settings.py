@@ -23,9 +23,9 @@ class RunSettings:
         worker_id: Unique id of the worker.
         dynamodb_table: Table whose stream is read, or the ARN of a stream; None for Kinesis streams.
         config_file: TOML file with settings of the consumer, or None.
-        lease_store: URL of the lease store; None leaves it to the file.
-        sink: URL of the sink; None for the factory's, or none.
-        initial_position: Text of a position, for shards without a lease; None leaves it to the file.
+        lease_store: URL of the lease store; None uses the file's value.
+        sink: URL of the sink; None for the factory's sink, or for no sink.
+        initial_position: Text of a position, for shards without a lease; None uses the file's value.
         until: ISO 8601 moment at which the worker ends; None for no end.
         region: AWS region; None for the usual region.
         profile: Profile of ``~/.aws``; None for the usual credentials.
@@ -80,7 +80,7 @@ class RunSettings:
 
     @property
     def worker_application(self) -> str:
-        """The application of the worker: another application for the streams of tiers, which are read beside the stream."""
+        """The application of the worker. The streams of tiers, which are read beside the stream, have an application of their own."""
         return f"{self.application_name}-retries" if self.reads_tiers else self.application_name
 
     @property

@@ -116,11 +116,11 @@ class Supervisor:
 
     Args:
         stop_timeout: Seconds that a clean stop may take before the process is killed.
-        reloads: Whether files are watched. A handler that cannot be loaded, or that fails again and again, then waits for a
-            change instead of ending everything.
+        reloads: Whether files are watched. A handler that cannot be loaded, or that fails again and again, then waits for a change instead
+            of ending the command.
 
     Attributes:
-        outcome: How the supervisor ended; None while it runs.
+        outcome: Result of the supervisor; None while it runs.
     """
 
     processes: int
@@ -149,12 +149,12 @@ class Supervisor:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all processes ended because everything is processed."""
+        """Whether all processes ended because all records are processed."""
         return self.outcome is not None and not self.is_ending
 
     @property
     def next_due(self) -> float:
-        """Monotonic seconds at which `poll` has something to do; infinity for nothing."""
+        """Monotonic seconds of the next action of `poll`; infinity if there is none."""
         return min((slot.due for slot in self.slots), default=_NEVER)
 
     def poll(self, now: float) -> list[Action]:
@@ -195,7 +195,7 @@ class Supervisor:
         self._has_started = True
 
     def on_exit(self, number: int, code: int, reason: str, now: float) -> list[Action]:
-        """Decide about the successor of a process that has ended.
+        """Decide whether and when to replace a process that has ended.
 
         ``code`` is a `ChildCode`, another exit code, or the negative number of the signal that ended it; ``reason`` is
         for the log.
@@ -252,7 +252,7 @@ class Supervisor:
         return []
 
     def _give_up(self, slot: Slot, code: ExitCode, message: str, now: float) -> list[Action]:
-        """End everything; with reloads, leave this process stopped until a file changes."""
+        """End all processes; with reloads, leave this process stopped until a file changes."""
         if not self.reloads:
             return self._end(Outcome(code, message), now)
         _LOGGER.error("worker process %d: %s; starting it again when a file changes", slot.number, message)

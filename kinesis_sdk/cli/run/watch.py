@@ -1,6 +1,6 @@
 """Changes of the Python files of a handler, by their modification times: for ``--reload``.
 
-Not watchfiles: it loses a single file that an editor replaces by renaming, after the first time. It also needs a thread
+It does not use watchfiles, which loses a single file after an editor has replaced it by renaming. It also needs a thread
 in real time, whereas the supervisor's loop polls when a poll is due. A poll of 1,000 files takes 8 ms.
 """
 
@@ -16,7 +16,7 @@ _IGNORED = {"__pycache__", "node_modules", "venv"}
 class FileWatcher:
     """Watches files. A change counts once no file has changed between two polls, because editors write in several steps.
 
-    ``roots`` are folders, whose ``.py`` files are watched at any depth, and single files.
+    ``roots`` are single files, and folders whose ``.py`` files are watched at any depth.
     """
 
     def __init__(self, roots: Iterable[Path]) -> None:

@@ -82,10 +82,10 @@ class Watching(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """Calls that key presses trigger. A service that is None is not offered.
+    """Calls that key presses trigger. A service that is None is not available.
 
     Attributes:
-        explain: Returns why a shard is moving or not, in words, given a view and a lease key.
+        explain: Returns an explanation why a shard is moving or not, given a view and a lease key.
         read: Reads a page of a shard's records, given the stream, the shard, and the position (None to begin).
         changes: Plans and makes changes; None shows commands only.
         past: Returns the view of a moment, given in epoch seconds; None if there was no view then.
@@ -339,7 +339,7 @@ class TopApp(App[None]):
         self._watching.show(keys)
 
     def on_line_list_moved(self) -> None:
-        """Report which shards are on the screen, so that their lag is measured first."""
+        """Report the shards on the screen, so that their lag is measured first."""
         if self._view is not None:
             self._tell_what_is_shown()
 
@@ -429,7 +429,7 @@ class TopApp(App[None]):
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Let a page that is open above the fleet handle its own keys."""
+        """Let an open page above the fleet handle its own keys."""
         own = ("help", "filter", "sort", "problems", "explain", "tail", "change", "copy", "drop", "travel")
         if action == "quit":
             return self.screen is self._main and not self._is_typing()
@@ -474,7 +474,7 @@ class TopApp(App[None]):
             self._list("#owners").focus()
 
     def action_drop(self) -> None:
-        """Drop the filter that is being typed; if there is none, the shown command; if there is none, the filter."""
+        """Drop the filter that is being typed; if there is none, drop the shown command; if there is none, drop the active filter."""
         if self._applying:
             return
         if self._is_typing() or not (self._command or self._result):

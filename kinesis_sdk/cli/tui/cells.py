@@ -28,7 +28,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def row(*parts: tuple[str, str] | str) -> Text:
-    """Return one line of styled parts. Brackets in them are text and not markup."""
+    """Return one line of styled parts. Brackets in the parts are text, not markup."""
     line = Text(no_wrap=True, end="")
     for part in parts:
         if isinstance(part, str):

@@ -32,10 +32,10 @@ class Changes(Protocol):
         """Return the writes of a command. It makes calls, writes nothing, and is called in a thread.
 
         Raises:
-            KinesisSdkError: If it cannot be planned.
+            KinesisSdkError: If the change cannot be planned.
         """
         ...
 
     def stop(self) -> None:
-        """Make a running change end soon, with an error; its writes stay. Called from any thread."""
+        """End a running change soon, with an error; its writes stay. Called from any thread."""
         ...

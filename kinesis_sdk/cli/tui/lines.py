@@ -1,4 +1,4 @@
-"""Each line of the screen as text with styles. Pure: parts of a view in, lines out."""
+"""Each line of the screen as text with styles. Pure: it turns parts of a view into lines."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def title(
 
 
 def totals(view: FleetView, width: int) -> Text:
-    """Return the second line: whether there are problems, and how large they are."""
+    """Return the second line: whether there are problems, and their extent."""
     if view.error:
         return row((fit(f"! {view.error}", width), "bold red"))
     sums = view.totals
@@ -118,7 +118,7 @@ def totals(view: FleetView, width: int) -> Text:
 
 
 def problem_place(one: Problem) -> str:
-    """Return which shard or owner a problem is about."""
+    """Return the shard or owner that a problem concerns."""
     return short_shard(one.shard_id) if one.shard_id else one.owner or ""
 
 
@@ -219,7 +219,7 @@ _BEFORE_LAG, _LAG, _LAG_TOLD = 34, 34, 16
 
 
 def lease(one: LeaseView, width: int) -> Text:
-    """Return a row below its owner: state and progress of the shard.
+    """Return the row of a lease below its owner: state and progress of the shard.
 
     A narrow terminal shows the age of the checkpoint, but not of the lag's measurement.
     """
@@ -289,7 +289,7 @@ def _failing(failing: HandlerFailure | None) -> Mapping[str, str]:
 
 
 def detail(one: LeaseView, view: FleetView) -> list[Text]:
-    """Return all that is known about a lease."""
+    """Return all known facts about a lease."""
 
     def ago(seconds: float | None) -> str:
         return f"not seen in {duration(view.watched)}" if seconds is None else f"{duration(seconds)} ago"

@@ -1,7 +1,7 @@
 """The list of owners and leases, row by row. Pure: views in, rows out.
 
-Rows keep their place. An owner's place follows from its group and id, and not from its lag, because a list that is
-sorted again every second cannot be read. Another order is computed when the user asks for it, and then stays.
+Rows keep their place. An owner's place depends on its group and id, not on its lag, because a list that is sorted again every second
+cannot be read. Another order is computed when the user asks for it, and then stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Order(str, Enum):
 class OwnerRow:
     """One worker, or the leases without an owner (``owner`` is None).
 
-    ``leases`` are its unfinished leases that match the filter, by shard; ``is_open`` says whether they are listed below it.
+    ``leases`` are its unfinished leases that match the filter, by shard; ``is_open`` is whether they are listed below it.
     """
 
     owner: OwnerView | None
@@ -64,7 +64,7 @@ def worker_of(lease: LeaseView) -> str:
 
 
 class Rows:
-    """Rows as the user chose them: open owners, order, filter."""
+    """Rows according to the user's choices: open owners, order, filter."""
 
     def __init__(self) -> None:
         self._toggled: set[str] = set()
@@ -136,7 +136,7 @@ class Rows:
 
 
 def by_worker(leases: Iterable[LeaseView]) -> dict[str, tuple[LeaseView, ...]]:
-    """Return the unfinished leases, in their order, by the worker under which they are listed."""
+    """Return the unfinished leases, in order, by the worker under which they are listed."""
     result: dict[str, list[LeaseView]] = {}
     for lease in leases:
         if lease.state is not LeaseState.FINISHED:

@@ -28,13 +28,13 @@ TAIL_RECORDS = 1000
 _PREVIEW = 400
 
 Read = Callable[["Position | None"], RecordPage]
-"""Reads a page of a shard: at a position, or None to begin."""
+"""Reads a page of a shard, given a position, or None for the first page."""
 
 
 class Page(ModalScreen[None]):
     """A text in a frame, closed with Escape.
 
-    ``refresh`` returns the present lines at each new view; None if they do not change.
+    ``refresh`` returns the current lines for each new view; None if they do not change.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
@@ -60,7 +60,7 @@ class Page(ModalScreen[None]):
         self.query_one(LineList).focus()
 
     def renew(self) -> None:
-        """Show the lines as they are now."""
+        """Show the current lines."""
         if self._refresh_lines is not None and self.is_mounted:
             self.show(self._refresh_lines())
 
@@ -172,7 +172,7 @@ class Tail(ModalScreen[None]):
     Args:
         read: Reads one page; called in a thread.
         interval: Seconds between two reads.
-        start: Record to open: one page from there on, and more when the user continues. None shows new records, as they
+        start: Record to open: one page from this record on, and more when the user continues. None shows new records, as they
             arrive.
     """
 

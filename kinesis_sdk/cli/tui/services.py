@@ -9,7 +9,7 @@ from kinesis_sdk.admin.records import RecordPage, read_page
 from kinesis_sdk.common.position import AtTimestamp, Position
 
 _BACK = timedelta(minutes=1)
-"""Time before the present at which a tail begins."""
+"""Time before now at which a tail begins."""
 
 
 def read_records(

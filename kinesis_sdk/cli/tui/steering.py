@@ -78,5 +78,5 @@ class SteeringChanges:
         )
 
     def stop(self) -> None:
-        """Make a running change end at its next wait; its writes stay. Called from any thread."""
+        """End a running change at its next wait; its writes stay. Called from any thread."""
         self._stopped.set()

@@ -44,7 +44,7 @@ class AdminBackend:
 
     Args:
         applications: Names of the applications; if empty, all lease tables are found.
-        stream: Stream of the applications whose rows do not name theirs; None searches for it.
+        stream: Stream of the applications whose rows do not name their stream; None searches for it.
         table: Lease table, if there is one application; None for the table with the application's name.
         failover_time: Seconds without a change after which an owner counts as silent: the workers' own setting.
     """
@@ -111,7 +111,7 @@ class AdminBackend:
         read_fleets([self._application(name) for name in names], on_view, observer=self._observer)
 
     def make_watch(self, application: str) -> MakeWatch:
-        """Return the function that makes the watch of an application."""
+        """Return the function that creates the watch of an application."""
         return lambda on_view: PollerWatch(application, self._poller, on_view)
 
     def stream(self, name: str) -> JsonObject:
@@ -190,10 +190,10 @@ class AdminBackend:
 
 
 class PollerWatch:
-    """A `FleetPoller` as the watch of a channel. The poller is made for the first page, and pauses without pages.
+    """A `FleetPoller` that serves as the watch of a channel. The poller is created for the first page, and pauses when there are no pages.
 
-    ``make`` may take seconds, because credentials may come from the network, so ``spawn`` runs it in a thread. The page may
-    have gone when the poller is ready; `_wanted` then decides whether the poller starts.
+    ``make`` may take seconds, because credentials may come from the network, so ``spawn`` runs it in a thread. The page may be closed
+    before the poller is ready; `_wanted` then decides whether the poller starts.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class PollerWatch:
         self._focus: dict[str, Subscription] = {}
 
     def start(self) -> None:
-        """Start, or continue with the views that were seen before."""
+        """Start, or continue with the earlier views."""
         with self._lock:
             self._wanted = True
         self._spawn(self._begin)
@@ -241,7 +241,7 @@ class PollerWatch:
                 self._focus[key].focus(key)
 
     def waiting(self) -> tuple[str, float] | None:
-        """Return the call that the poller waits for."""
+        """Return the call for which the poller waits."""
         return None if self._poller is None else self._poller.longest_call()
 
     def refresh(self) -> None:

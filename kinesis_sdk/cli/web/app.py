@@ -1,4 +1,4 @@
-"""The routes of the console. Each one checks its arguments, calls the backend in a thread, and returns plain data."""
+"""The routes of the console. Each handler checks its arguments, calls the backend in a thread, and returns plain data."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Console:
     """The console's state: one channel for each application that was opened, and the changes that were planned.
 
     Args:
-        planner: Plans changes; None for a console that has none.
-        letters: The places of dead letters; None for a console that has none.
+        planner: Plans changes; None for a console without changes.
+        letters: The locations of dead letters; None for a console without them.
         applications: Applications that the command line named; if empty, they are found by their tables.
         stream: Stream that the command line named; None if none.
         recording: None for a recording in memory.
@@ -401,12 +401,12 @@ class Guard:
 
 
 def new_token() -> str:
-    """Return a random token of 192 bits that can stand in a URL."""
+    """Return a random token of 192 bits that can be used in a URL."""
     return secrets.token_urlsafe(24)
 
 
 def _file(name: str) -> Response:
-    """Return an asset. Only names listed in the folder exist, so no path leads out of it."""
+    """Return an asset. Only names listed in the folder exist, so no path leads outside."""
     folder = files("kinesis_sdk.cli.web") / "assets"
     found = {item.name: item for item in folder.iterdir()}.get(name)
     kind = _TYPES.get("." + name.rpartition(".")[2])
@@ -443,7 +443,7 @@ def _text(field: str, value: object) -> str:
 
 
 def _moment(text: str | None) -> float | None:
-    """Return a moment in epoch seconds; None if none was given."""
+    """Return a moment in epoch seconds; None if the request has none."""
     if text is None:
         return None
     if not re.fullmatch(r"\d{1,11}(\.\d{1,6})?", text, re.ASCII):
@@ -473,8 +473,8 @@ def describe_error(error: Exception) -> tuple[int, str, str]:
 def _guarded(handler: Handler) -> Handler:
     """Return the handler with its errors as responses.
 
-    Starlette would pass an unforeseen error on to the server's log together with its text, which may contain a record.
-    The place where the error was raised is enough to find it.
+    Starlette would pass an unexpected error on to the server's log with its text, which may contain a record. The place where the error
+    was raised is enough to find its cause.
     """
 
     async def guarded(request: Request) -> Response:

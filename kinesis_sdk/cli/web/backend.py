@@ -30,7 +30,7 @@ class Backend(Protocol):
         """Read each application once, with its lag, and pass each view on."""
 
     def make_watch(self, application: str) -> MakeWatch:
-        """Return the function that makes the watch of an application, without a call."""
+        """Return the function that creates the watch of an application, without making a call."""
 
     def stream(self, name: str) -> JsonObject:
         """Return the shards of a stream with their hash ranges, parents and times."""
@@ -40,7 +40,7 @@ class Backend(Protocol):
     ) -> tuple[Search, Callable[[Any], JsonObject], Any]:
         """Return a search for the records of the last minutes, and two functions.
 
-        The first makes plain data of a record, the second closes the reader.
+        The first function makes plain data of a record, the second function closes the reader.
         """
 
     def records(
@@ -55,9 +55,9 @@ class Planner(Protocol):
     def plan(
         self, application: str, request: JsonObject
     ) -> tuple[JsonObject, Callable[[Callable[[str], None]], JsonObject]]:
-        """Return the writes of a change, as data, and the function that makes them.
+        """Return the writes of a change as data, and the function that makes the writes.
 
-        That function takes a function for lines of progress, and returns the outcome.
+        This function takes a function for lines of progress, and returns the outcome.
 
         Raises:
             ConfigError: If the request is invalid.

@@ -1,4 +1,4 @@
-"""Changes that a page has planned, and their outcomes. In memory, bounded, and each plan runs at most once."""
+"""Changes that a page has planned, and their outcomes. They are kept in memory, are bounded, and each plan runs at most once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Act = Callable[[Callable[[str], None]], Mapping[str, Any]]
 _KEPT = 200
 """Maximum number of plans; beyond it, the oldest plan is forgotten."""
 PLAN_LIFETIME = 300.0
-"""Seconds after which a plan expires, because it may no longer be true."""
+"""Seconds after which a plan expires, because it may be outdated."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class ChangeJobs:
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
 
     def add(self, plan: Mapping[str, Any], act: Act, after: Callable[[], None] = lambda: None) -> str:
-        """Keep a plan, and return the id that runs it. ``after`` is called when the change has ended, in whichever way."""
+        """Keep a plan, and return the id that runs it. ``after`` is called when the change has ended in any way."""
         identity = secrets.token_urlsafe(12)
         with self._lock:
             self._jobs[identity] = _Job(plan, act, after, self._clock())

@@ -1,10 +1,10 @@
 """One watch of an application, shared by all open pages.
 
-States of a `Channel`: *idle* (no page; no calls), *watching* (at least one visible page), *lingering* (the last page
-has gone less than `LINGER` seconds ago, so that a reload does not start over). The last view is kept in all states.
+States of a `Channel`: *idle* (no page; no calls), *watching* (at least one visible page), *lingering* (the last page was closed less than
+`LINGER` seconds ago, so that a reload does not start again from nothing). The last view is kept in all states.
 
-Threads: the watch calls `Channel.receive` in its own thread; `receive` makes the picture and passes it to the event
-loop; everything else happens in the event loop.
+Threads: the watch calls `Channel.receive` in its own thread; `receive` makes the picture and passes it to the event loop; all other work
+happens in the event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kinesis_sdk.cli.web.wire import Picture, changes, lease_detail, picture
 LINGER = 3.0
 """Seconds for which a watch continues after its last page was closed or hidden."""
 KEEP_ALIVE = 10.0
-"""Seconds after which a quiet stream of events sends a comment, which reveals that a page has gone."""
+"""Seconds after which a quiet stream of events sends a comment, which reveals that a page is closed."""
 FOCUS = 15.0
 """Seconds for which a lease counts as open after its page has asked for it; the page asks with each event."""
 PATIENCE = 5.0
@@ -50,10 +50,10 @@ class Watch(Protocol):
         """Read again now."""
 
     def waiting(self) -> tuple[str, float] | None:
-        """Return the pending operation, and for how many seconds it has been waited for; None if none is pending."""
+        """Return the pending operation and the seconds since its start; None if none is pending."""
 
     def close(self) -> None:
-        """End for good; this may wait for a running call."""
+        """End permanently; this may wait for a running call."""
 
 
 MakeWatch = Callable[[Callable[[FleetView], None]], Watch]
@@ -119,7 +119,7 @@ class Channel:
             self._loop.call_soon_threadsafe(self._publish, view, new)
 
     def lease(self, lease_key: str) -> Mapping[str, Any] | None:
-        """Return the view of one lease, and its time; None if nothing is known."""
+        """Return the view of one lease, and its time; None if there is no view of it."""
         found = lease_detail(self._view, lease_key) if self._view is not None else None
         if found is None or self._view is None:
             return None
@@ -140,7 +140,7 @@ class Channel:
         return self._view
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield server-sent events until the page has gone: first the whole picture, if there is one, then changes."""
+        """Yield server-sent events until the page is closed: first the whole picture, if there is one, then changes."""
         page = _Page()
         self._join(page)
         try:

@@ -40,7 +40,7 @@ _CHOICES = {
 
 
 class LetterPages:
-    """The places of dead letters that the command line named.
+    """The locations of dead letters from the command line.
 
     Args:
         connection: Region, profile and endpoint for streams and queues.
@@ -75,21 +75,21 @@ class LetterPages:
         return [without_userinfo(location) for location in self._locations]
 
     def groups(self, place: int, wanted: Mapping[str, str]) -> JsonObject:
-        """Count the chosen letters by group."""
+        """Count the selected letters by group."""
         with self._opened(place) as store:
             found = Grouped.of(filter(_selection(wanted).accepts, store.letters()))
             groups: JsonObject = plain(found)
             return {**groups, "unreadable": store.unreadable}
 
     def letters(self, place: int, wanted: Mapping[str, str]) -> JsonObject:
-        """Return the first of the chosen letters, without their payloads."""
+        """Return the first selected letters, without their payloads."""
         with self._opened(place) as store:
             chosen = filter(_selection(wanted).accepts, store.letters())
             found = list(islice(chosen, MAX_LETTERS + 1))
         return {"letters": [_about(one) for one in found[:MAX_LETTERS]], "more": len(found) > MAX_LETTERS}
 
     def letter(self, place: int, identity: str, *, payload: bool) -> JsonObject | None:
-        """Return a letter; None if it is gone. Payload and values of headers are included only on request."""
+        """Return a letter; None if it no longer exists. Payload and values of headers are included only on request."""
         with self._opened(place) as store:
             found = next((one for one in store.letters(payload=payload) if one.id == identity), None)
         if found is None:
@@ -106,9 +106,8 @@ class LetterPages:
     def plan(self, place: int, request: Mapping[str, Any]) -> tuple[JsonObject, Act]:
         """Plan a replay into the streams of the letters, or a drop; see `Planner.plan`.
 
-        A browser cannot name a handler: it must not choose code that runs in the console's process. Nor can it name a stream:
-        records go back only into streams of the application that the request names, or streams with which the console was
-        started.
+        A browser cannot name a handler: it must not choose code that runs in the console's process. It cannot name a stream either:
+        records go back only into streams of the application in the request, or into streams that were allowed when the console was started.
         """
         operation = request.get("operation")
         if operation not in ("replay-letters", "drop-letters"):

@@ -18,7 +18,7 @@ _REPORT_SPAN = 6 * 3600.0
 
 
 class Past:
-    """The recording as pages get it. Every method may block for some tens of milliseconds."""
+    """The recording in the form that pages get. Every method may block for some tens of milliseconds."""
 
     def __init__(self, recording: Recording, backend: Backend) -> None:
         self._recording = recording
@@ -48,7 +48,7 @@ class Past:
     def report(
         self, application: str, view: FleetView | None, at: float | None, keys: Sequence[str], link: str
     ) -> str | None:
-        """Return an application as Markdown, at a moment or as a page shows it now; None if it was not watched then."""
+        """Return an application as Markdown, at a moment or now; None if it was not watched at that time."""
         if view is None and at is not None:
             view = self._recording.view_at(application, at)
         if view is None:

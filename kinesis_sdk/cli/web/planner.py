@@ -104,7 +104,7 @@ class AdminPlanner:
 
 
 def _leases(operation: Operation, request: Mapping[str, Any]) -> list[str] | str | None:
-    """Return the leases that a request names, as the operation takes them."""
+    """Return the leases in a request, in the form that the operation accepts."""
     takes = next((one for one in operation.parameters if one.option == "shard" or one.name == "shard"), None)
     if takes is None:
         return None

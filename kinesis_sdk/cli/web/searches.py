@@ -14,7 +14,7 @@ from kinesis_sdk.admin.search import Search
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 
 MOST_FOUND = 100
-"""Maximum number of records that a search shows; then it ends."""
+"""Maximum number of records that a search shows before it ends."""
 MOST_SECONDS = 120.0
 """Seconds after which a search ends."""
 _AT_ONCE = 3

@@ -1,11 +1,11 @@
 """Access to the console, decided from the headers of a request alone.
 
-Four threats, and the defence against each:
+There are four threats, each with a defence:
 
 - Another machine connects: the console listens on localhost, and on any other address only with a token.
 - A page of another site reads or changes something through the user's browser: browsers do not let it read responses, a change
-  needs a header that only our page knows, and a request that the browser itself calls cross-site is rejected.
-- The name of another site suddenly resolves to this machine (DNS rebinding), so that the site's page counts as ours: the ``Host``
+  needs a header that only our page knows, and a request that the browser marks as cross-site is rejected.
+- The name of another site suddenly resolves to this machine (DNS rebinding), so that the site's page is treated as ours: the ``Host``
   header must be localhost, a literal address, or a name that the user gave.
 - A record, a partition key or a worker id contains markup: the page sets text only, and the content security policy allows
   neither inline code nor strings as markup.
@@ -49,7 +49,7 @@ class Policy:
 
     Attributes:
         host_names: Names, in lower case, that the ``Host`` header may have besides localhost and literal addresses.
-        token: Token that each request must prove to know; None if everyone on this machine may read.
+        token: Token that each request must prove to have; None if every user of this machine may read.
         csrf_token: Value of `CSRF_HEADER` in changes.
         cookie_name: Name of the cookie that proves the token. The name contains the port, because browsers send cookies to all ports.
     """
@@ -148,7 +148,7 @@ def is_token(policy: Policy, text: str) -> bool:
 
 
 def same_text(one: str, other: str) -> bool:
-    """Compare two texts in a time that does not depend on where they differ."""
+    """Compare two texts in a time that is independent of the first difference."""
     return hmac.compare_digest(
         one.encode("utf-8", "surrogateescape"), other.encode("utf-8", "surrogateescape")
     )

@@ -32,10 +32,10 @@ class ConsoleServer:
     Args:
         planner: Plans changes; None for a console that has none.
         letters: The places of dead letters; None for a console that has none.
-        host: Address to listen on. An address that other machines can reach needs a token. Changes need one on any
-            address, because other users of this machine can connect, too.
+        host: Address to listen on. An address that other machines can reach needs a token. Changes need a token on any address, because
+            other users of this machine can also connect.
         port: TCP port; 0 takes a free port.
-        token: Token that each browser must present once; None makes one if the address needs it.
+        token: Token that each browser must present once; None creates a token if the address needs one.
         allowed_hosts: Names, besides localhost and addresses, under which the console may be opened.
         applications: Applications that the command line named.
         stream: Stream that the command line named.
@@ -128,7 +128,7 @@ class ConsoleServer:
 
     @property
     def shown_url(self) -> str:
-        """The address for output that other people may read: without a token that the caller gave, and so knows."""
+        """The address for output that other people may read: without the token if the caller gave it, and therefore knows it."""
         return self.url if self._is_own_token else self.url.partition("?")[0]
 
     def serve(self) -> None:
