@@ -116,8 +116,7 @@ def schema_name(command: str) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output, from dataclasses and all other values that `plain` converts. An object names its schema
-    first."""
+    """Print one JSON document on standard output, from values that `plain` converts. An object names its schema first."""
     click.echo(json_document(value))
 
 

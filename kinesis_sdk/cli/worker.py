@@ -22,7 +22,7 @@ _WORKER = {
 
 @click.group(cls=LazyGroup, homes=_WORKER, short_help="List workers, drain one before maintenance.")
 def worker() -> None:
-    """List the workers of an application, and drain one before maintenance."""
+    """List the workers of an application, and drain a worker before maintenance."""
 
 
 @click.command("list", short_help="List the workers of an application.")

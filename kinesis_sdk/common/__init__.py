@@ -1,6 +1,6 @@
 """Code shared by producer, consumer and Spark. Imports none of these.
 
-Names are imported on first use, so that a program that needs one module (a Lambda function, for example) does not pay for all.
+Names are imported on first use, so that a program that needs one module (a Lambda function, for example) does not pay for all modules.
 """
 
 from __future__ import annotations

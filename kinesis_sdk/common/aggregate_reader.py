@@ -87,7 +87,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _new = tuple.__new__
 
 _ABSENT = 2**64 - 1
-"""Default of an absent index: beyond the end of any table, so it is not mistaken for index 0."""
+"""Value for an absent index: beyond the end of any table, so it is not mistaken for index 0."""
 
 _TAG_KEY, _CODEC_KEY = TAG_KEY.encode("ascii"), CODEC_KEY.encode("ascii")
 
@@ -128,7 +128,7 @@ class SubRecordColumns(NamedTuple):
 
     Attributes:
         partition_keys: The users' keys; None if the aggregate's index points beyond its table.
-        explicit_hash_keys: As in `SubRecord`; None instead of a sequence if no user record has one.
+        explicit_hash_keys: Explicit hash keys as in `SubRecord`; None instead of a sequence if no user record has one.
         payloads: Payloads.
         key_table: The aggregate's table of partition keys: all keys, in any order, perhaps some that no user record has.
         keyed: Whether no partition key is None.
@@ -159,8 +159,8 @@ class _Protobuf(NamedTuple):
     Attributes:
         decode_error: Raised if bytes do not parse.
         encode_error: Raised if a required field is missing.
-        rows: The format as it is defined, with a message per user record.
-        placed_rows: The same with a required explicit hash key.
+        rows: The original format, with a message per user record.
+        placed_rows: The original format, but with a required explicit hash key.
         compiled: Whether protobuf runs in C. Protobuf's Python implementation takes quadratic time to merge messages.
         columns: Declares ``records`` as one message with repeated fields. Protobuf merges all occurrences of a message, so each
             field's values of all user records end up in one list, without an object for each record. The link between values
@@ -247,9 +247,9 @@ def _entries(table: list[str], indexes: list[int]) -> tuple[Sequence[str | None]
 def _columns(body: bytes) -> SubRecordColumns | None:
     """Return the columns of an aggregate.
 
-    The body is parsed twice, both times in C. The message of columns gives the values. The message of rows proves which
-    values belong together: if each record has all required fields, and there are no more values than records, then
-    each record has exactly one of each, and the values are in the order of the records.
+    The body is parsed twice, both times in C. The message of columns gives the values. The message of rows proves which values belong
+    together: if each record has all required fields, and there are no more values than records, then each record has exactly one value of
+    each field, in the order of the records.
 
     None in the cases of `_rows`, if a field occurs twice in a user record, or if protobuf is not compiled.
     """
@@ -365,7 +365,7 @@ def _unsealed(found: SubRecordColumns, text: str) -> SubRecordColumns | None:
     """Return the user records of a sealed body, given its tag; None if the body contradicts the tag.
 
     Raises:
-        CodecUnavailableError: If its codec is not there.
+        CodecUnavailableError: If its codec is not installed.
     """
     (sealed,) = found.payloads
     form = form_of(text, len(sealed))
@@ -416,10 +416,10 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 def open_aggregate(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
     """Return the result of `decode` as columns, at two thirds of the cost if the caller needs columns anyway.
 
-    Only this function tells aggregates from other data and opens sealed ones; every reader calls it.
+    Only this function distinguishes aggregates from other data, and opens sealed aggregates; every reader calls it.
 
     Raises:
-        CodecUnavailableError: If the body is sealed with a codec that is not there.
+        CodecUnavailableError: If the body is sealed with a codec that is not installed.
     """
     if len(blob) <= OVERHEAD or blob[: len(MAGIC)] != MAGIC:
         return None

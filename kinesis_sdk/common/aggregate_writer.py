@@ -444,7 +444,7 @@ class Aggregate:
 
     @property
     def _first_place(self) -> tuple[list[bytes], bytes]:
-        """Tables and indexes that place one user record like the first one."""
+        """Tables and indexes that place one user record like the first user record."""
         head, fields = [_key_entry(self._first_key)], b"\x08\x00"
         if self._first_hash != hash_partition_key(self._first_key):
             head.append(_table_entry(b"\x12", self.explicit_hash_key))

@@ -1,4 +1,4 @@
-"""AWS clients: their settings, the calls that the SDK makes, translation of errors, retries of control-plane calls.
+"""AWS clients: their settings, the SDK's calls, translation of errors, retries of control-plane calls.
 
 botocore resolves region, credentials and endpoints, including `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>`; the SDK
 adds no environment variable of its own. Retries are set explicitly, because botocore's default mode changed between
@@ -73,10 +73,10 @@ class KinesisClient(Protocol):
 
 
 class AwsSession(Protocol):
-    """Maker of clients: a ``boto3.Session``, or any object of this shape, such as `kinesis_sdk.testing.FakeAws`."""
+    """Factory of clients: a ``boto3.Session``, or any object of this shape, such as `kinesis_sdk.testing.FakeAws`."""
 
     def client(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a client of the service given first."""
+        """Return a client of the service that the first argument names."""
         ...
 
 
@@ -211,7 +211,7 @@ _PERMANENT = frozenset(
 
 
 def is_throttle(code: str) -> bool:
-    """Return whether an error code says that the request was throttled."""
+    """Return whether an error code means that the request was throttled."""
     return code in _THROTTLED
 
 
@@ -232,7 +232,7 @@ def service_error(
         code: Error code, such as ``ThrottlingException``.
         message: Text of the service.
         operation: Name of the call.
-        endpoint: Endpoint of the call; None if it is not known.
+        endpoint: Endpoint of the call; None if unknown.
         status: HTTP status; None if there was no response.
         request_id: Id of the request, for AWS support; None if there is none.
     """
@@ -272,7 +272,7 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
         client: Client that was called; its endpoint becomes part of the message.
 
     Returns:
-        An `AwsError` whose class says whether a retry may succeed. An error of the SDK is returned unchanged.
+        An `AwsError` whose class shows whether a retry may succeed. An error of the SDK is returned unchanged.
     """
     if isinstance(error, KinesisSdkError):
         return error
@@ -346,7 +346,7 @@ def is_of_account(host: str) -> bool:
 
 
 def _who_chose(message: str) -> str:
-    """Return a text that names the setting behind a message's endpoint, which users tend to forget; empty for the region."""
+    """Return a text that names the setting that chose the endpoint in a message, which users tend to forget; empty for the region."""
     found = _URL_IN_TEXT.search(message)
     if found is None:
         return ""
@@ -373,7 +373,7 @@ class translate_errors:  # noqa: N801 - used as a function; a generator for each
 
     Args:
         operation: Name of the call, such as ``GetRecords``, for the error.
-        client: The boto3 client, whose endpoint the error names; None if it is not known.
+        client: The boto3 client, whose endpoint the error names; None if unknown.
     """
 
     __slots__ = ("_client", "_operation")
@@ -414,8 +414,8 @@ def call_with_retries(
 
     Args:
         call: Function that makes the call.
-        operation: API operation, for messages. None if the call raises its own `KinesisSdkError`; any other exception is then
-            a bug and is raised unchanged.
+        operation: API operation, for messages. With None, the call itself must raise a `KinesisSdkError`; any other exception is a bug and
+            is raised unchanged.
         client: Client that makes the call, for messages; None if there is none.
         timeout: Maximum seconds, after which no further attempt is made.
         attempts: Maximum number of attempts, at least 1.

@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter: the one formula for pauses between attempts that fail."""
+"""Exponential backoff with jitter: the only formula for pauses between failed attempts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Backoff:
             rng: Source of jitter.
 
         Returns:
-            Seconds, from half of ``min(longest, first * 2 ** (failures - 1))`` up to all of it.
+            Seconds, from half of ``min(longest, first * 2 ** (failures - 1))`` up to this whole value.
         """
         longest = min(self.longest, self.first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
         return longest * (0.5 + rng.random() / 2)

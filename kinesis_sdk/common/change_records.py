@@ -36,7 +36,7 @@ def encode_item(item: Mapping[str, Any]) -> str:
     """Return an item, or its key, as text with sorted names: equal for equal items, different for different items.
 
     Args:
-        item: Typed attribute values by name (``{"id": {"S": "a"}}``); blobs are bytes, or base64 already.
+        item: Typed attribute values by name (``{"id": {"S": "a"}}``); blobs are bytes, or text that is already base64.
     """
     return json.dumps(item, default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -45,7 +45,7 @@ def decode_item(text: str) -> dict[str, Any]:
     """Return the item that `encode_item` wrote.
 
     Args:
-        text: A text that it returned.
+        text: A text that `encode_item` returned.
 
     Raises:
         ValueError: If the text is not such an item.
@@ -124,12 +124,12 @@ class ChangeRecord(UserRecord):
 
     @cached_property
     def new_image(self) -> dict[str, Any] | None:
-        """The item after the change, in Python's types; None if it was removed, or if the view type leaves it out."""
+        """The item after the change, in Python's types; None if the item was removed, or if the view type leaves it out."""
         return self._image("NewImage")
 
     @cached_property
     def old_image(self) -> dict[str, Any] | None:
-        """The item before the change, in Python's types; None if it is new, or if the view type leaves it out."""
+        """The item before the change, in Python's types; None if the item is new, or if the view type leaves it out."""
         return self._image("OldImage")
 
     @property

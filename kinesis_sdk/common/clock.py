@@ -1,4 +1,4 @@
-"""Clock of the SDK: always passed as an argument, never read from a global."""
+"""Clock of the SDK, which is always passed as an argument and never a global."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Monotonic and wall clock; every part of the SDK gets one.
+    """Monotonic and wall clock; every part of the SDK gets a clock.
 
     Deadlines, ages and expiries use only `monotonic`. `time` is for timestamps that other systems read; the wall clocks of
     two machines are never compared.

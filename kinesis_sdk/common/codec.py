@@ -1,7 +1,7 @@
 """Codecs of aggregates: they compress the body of an aggregate before it is sent.
 
-A codec knows only bytes. All codecs share the same envelope: an aggregate of one record, whose data is the sealed body, and
-whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_with` writes the envelope, `open_aggregate` reads it.
+A codec knows only bytes. All codecs share the same envelope: an aggregate of one record, whose data is the sealed body, and whose tag
+`CODEC_KEY` describes how to open it. `Aggregate.seal_with` writes the envelope, `open_aggregate` reads it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ CODEC_KEY = "z1"
 """Key of the tag that names the codec of a sealed body."""
 
 MAX_INNER_SIZE = 16 * 1024 * 1024
-"""Maximum bytes of a body; readers refuse to open a larger body."""
+"""Maximum bytes of a body; readers do not open a larger body."""
 
 MAX_RATIO = 256
-"""Maximum ratio of a body's size to the size of its sealed form; readers refuse to open a body that grows more."""
+"""Maximum ratio of a body's size to the size of its sealed form; readers do not open a body that grows more."""
 
 
 class AggregateCodec(Protocol):
-    """Compresses bodies of aggregates. Called by any thread, and by several at a time.
+    """Compresses bodies of aggregates. Called by any thread, and by several threads at the same time.
 
     Attributes:
         name: Name in the format, 1 to 16 lower-case letters and digits.
@@ -48,8 +48,8 @@ class AggregateCodec(Protocol):
             size: Size of the body in bytes, declared by its producer, at most `MAX_INNER_SIZE`.
 
         Raises:
-            ValueError: If the body does not have exactly this size, or the form is damaged. Even then, it takes no more memory
-                than for ``size``.
+            ValueError: If the body does not have exactly this size, or the form is damaged. Even then, this takes no more memory than
+                ``size`` bytes need.
         """
         ...
 
@@ -69,7 +69,7 @@ def codec_named(name: str) -> AggregateCodec:
     """Return the codec with a name.
 
     Raises:
-        CodecUnavailableError: If there is none, or if its library is not installed.
+        CodecUnavailableError: If there is no such codec, or if its library is not installed.
     """
     codec = _made.get(name)
     if codec is None:

@@ -1,7 +1,7 @@
 """Pools of daemon threads.
 
-Not `concurrent.futures`: its threads are joined at interpreter exit, so a hung handler would keep a process alive after it
-was told twice to stop.
+It replaces `concurrent.futures`, whose threads are joined at interpreter exit: a hung handler would keep a process alive even after a
+second stop signal.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class DaemonPool:
     Functions must not raise, because no caller waits for them. An error that escapes goes to ``on_error``.
 
     If the operating system gives no more threads (the pids limit of a container), functions wait for the pool's existing
-    threads. A pool without threads runs them on the caller's thread. Every function runs in any case: callers have recorded
-    that it is under way, and would wait for it forever.
+    threads. A pool without threads runs them on the caller's thread. Every function always runs, because callers have recorded that it is
+    under way, and would otherwise wait for it forever.
 
     Args:
         size: Maximum threads.
@@ -76,7 +76,7 @@ class DaemonPool:
             self._short_of_threads = False
 
     def _run_without_thread(self, error: RuntimeError) -> None:
-        """Leave the queue to the other threads, or run it here if there are no threads."""
+        """Leave the queue to the other threads, or run its functions here if there are no threads."""
         with self._condition:
             # Decrement only now, and then run the whole queue. Between the failed start and this line another `submit` may
             # have counted on the missing thread, and only queued its function.
@@ -114,7 +114,7 @@ class DaemonPool:
             self._on_error(error)
 
     def widen(self) -> None:
-        """Allow one more thread, up to twice the size, because one of the threads hangs."""
+        """Allow one more thread, up to twice the size, because a thread hangs."""
         with self._condition:
             self._size = min(self._max_size, self._size + 1)
 

@@ -1,4 +1,4 @@
-"""Headers of a record that was set aside: where it came from, and how often and why it failed.
+"""Headers of a record that was set aside: its origin, and the number and cause of its failures.
 
 A dead letter, and a record in a retry tier, has the payload, the partition key and the headers of the original, and these headers:
 
@@ -11,7 +11,7 @@ A dead letter, and a record in a retry tier, has the payload, the partition key 
 | ``retry-due`` | epoch milliseconds of the next round, by the same kind of clock; absent in dead letters |
 | ``retry-left-out`` | number of the original's own headers that did not fit beside these; absent if all did |
 
-Every program that may put into a stream may forge these headers. So `History.of` bounds every value, and no retry depends on one.
+Every program that may put into a stream may forge these headers. So `History.of` bounds every value, and no retry depends on such a value.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Origin | None:
-        """Return the origin that a ``record.id`` names; None if it is not one."""
+        """Return the origin that a ``record.id`` names; None if the text is not a ``record.id``."""
         parts = text.split("/", 4)
         if len(parts) != 4:
             return None
@@ -85,7 +85,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """History of a set-aside record, as its headers tell it. The module's documentation explains each value.
+    """History of a set-aside record, from its headers. The module's documentation explains each value.
 
     Attributes:
         origin: Place of the original record.
@@ -126,7 +126,7 @@ class History:
         """Return the history of a record after one more failed round.
 
         Args:
-            poison: The record, as a hook gets it.
+            poison: The record, in the form that a hook gets.
             now_millis: Epoch milliseconds.
             delay_millis: Milliseconds until its next round; None makes it a dead letter.
         """
@@ -147,11 +147,7 @@ class History:
     def headers(
         self, record: UserRecord, also: Mapping[str, str | bytes] | None = None
     ) -> dict[str, str | bytes]:
-        """Return all headers for a copy of a record: the record's own headers, this history, and some more, at most 2 KB.
-
-        The last of the record's own headers are left out if they do not fit beside the rest. ``retry-left-out`` counts
-        the headers left out.
-        """
+        """Return all headers for a copy of a record: the record's own headers, this history, and up to 2 KB of further headers."""
         told: dict[str, str | bytes] = {**(also or {}), ORIGIN: str(self.origin), ATTEMPT: str(self.attempt)}
         if self.error:
             told[ERROR] = self.error
@@ -173,7 +169,7 @@ class History:
 
 
 def own_headers(record: UserRecord) -> dict[str, bytes]:
-    """Return the headers that the producer of the original record gave: those that do not begin with `PREFIX`."""
+    """Return the headers from the producer of the original record, which do not begin with `PREFIX`."""
     return {name: value for name, value in record.headers.items() if not name.startswith(PREFIX)}
 
 

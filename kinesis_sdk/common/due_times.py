@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 _SPARE = 64
-"""Replaced moments that stay in the heap in addition to one for each item."""
+"""Maximum replaced moments in the heap, in addition to one moment for each item."""
 
 
 class DueTimes(Generic[T]):
     """Items, each with one moment. Not thread-safe; the unit of moments is the caller's.
 
-    Another moment replaces an item's former moment, which stays in the heap until its turn comes. An item that is always replaced
-    long before its moment would leave millions of them, so the heap is rebuilt when most of it was replaced.
+    Another moment replaces an item's former moment, which stays in the heap until its turn comes. An item that is always replaced long
+    before its moment would leave millions of old moments, so the heap is rebuilt when most of its moments were replaced.
     """
 
     __slots__ = ("_entries", "_heap", "_order")
@@ -36,7 +36,7 @@ class DueTimes(Generic[T]):
             heapq.heapify(self._heap)
 
     def discard(self, item: T) -> float | None:
-        """Forget an item, and return its moment; None if it was not there."""
+        """Forget an item, and return its moment; None if there is no such item."""
         entry = self._entries.pop(item, None)
         return None if entry is None else entry[0]
 

@@ -35,7 +35,7 @@ class Failure:
     Attributes:
         error: The error that it raised. A `SinkError` means that the store failed, and not the handler.
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
-        attempts: Consecutive failed calls with exactly these records; 0 if this call also got other records and finished them.
+        attempts: Consecutive failed calls with exactly these records; 0 if this call also got other records and finished these.
         halved: Whether they are a half of a call that was bisected.
         in_a_row: Number of consecutive records of the shard, this one included, on which calls failed with errors of this class. A
             call that is repeated, or halved, counts once, by its first record. A successful call resets the number; setting a
@@ -56,10 +56,11 @@ class Retry:
     Attributes:
         after: Seconds until then, 0 to 86,400, or pauses that grow with the consecutive failures of the shard (with
             ``concurrency``, of the partition key).
-        together: Whether the records come in one call. Otherwise they come in smaller calls from the second consecutive failure on.
+        together: Whether the records are delivered in one call. Otherwise, they are delivered in smaller calls from the second consecutive
+            failure on.
         may_reread: Whether the worker may give the records back and read them again later, if other shards wait for their memory.
         circuit: If a `CircuitBreaker` is open: number of its pauses so far, from 1; the length of a `Backoff` then depends on
-            it. The next call gets a single record, as a probe. 0 for other decisions.
+            it. The next call gets a single record, as a probe. For all other decisions, this is 0.
 
     Raises:
         ConfigError: If ``after`` is out of range.
@@ -82,9 +83,9 @@ class Halve:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Decision to pass a record to a hook; it counts as processed when the hook returns.
+    """Decision to pass a record to a hook; the record counts as processed when the hook returns.
 
-    With a sink, the position passes the record in the transaction that the hook gets, so both happen or neither.
+    With a sink, the position passes the record in the transaction that the hook gets, so either both take effect or neither does.
 
     If the hook raises, the policy decides about the hook's error. For several records, the decision is a `Halve`; for the
     failure of a sink's store, a `Retry`.
@@ -114,7 +115,7 @@ class HandlerErrorPolicy(Protocol):
     """
 
     def decide(self, failure: Failure) -> Decision:
-        """Return the decision. Called on the shard's thread; it must not wait, and must return the same for the same failure."""
+        """Return the decision. Called on the shard's thread; it must not wait, and must return the same decision for the same failure."""
 
 
 DEFAULT_PAUSES = Backoff(0.5, 30.0)
@@ -141,8 +142,8 @@ class PoisonRecord:
 
     Attributes:
         record: The record.
-        error: Error that the handler raised when it last got the record alone. If an operator left the record out before the
-            handler failed on it, a `HandlerError` that says so.
+        error: Error that the handler raised when it last got the record alone. If an operator left the record out before the handler
+            failed on it, this is a `HandlerError` that names this cause.
         attempts: Number of times that the record was delivered alone.
         shard_id: Shard of the record.
         stream: Stream of the record.
@@ -234,11 +235,11 @@ class StopWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class BisectBatch:
-    """Policy that isolates poison records by bisection, passes them to a hook, and delivers all others.
+    """Policy that isolates poison records by bisection, passes them to a hook, and delivers all other records.
 
     The whole batch is delivered ``attempts`` times with backoff, because most failures are transient. Then the batch is
-    halved, and each half that fails is halved again, in order. A record that is alone is delivered ``attempts`` times and
-    then passed to the hook. When the hook returns, the record counts as processed. If the hook raises, the record is
+    halved, and each half that fails is halved again, in order. A single record is delivered ``attempts`` times and then passed to the
+    hook. When the hook returns, the record counts as processed. If the hook raises, the record is
     delivered again, and nothing after it is checkpointed. The next batches begin smaller for a while, as with `RetryBatch`.
 
     For a batch of n records with one poison record, about ``2 log2 n`` sub-batches are delivered. Good records next to
@@ -247,7 +248,7 @@ class BisectBatch:
     Attributes:
         dead_letter: Called with a `PoisonRecord`; may be a coroutine function.
         attempts: Deliveries of a batch before it is halved, and of a single record before it is dead-lettered; 1 to 1000.
-        retry_only: Exception classes that say nothing about a record, for example of a database that is down. Such
+        retry_only: Exception classes that a record does not cause, for example for a database that is down. Such
             failures are retried as by `RetryBatch` and never lead to the hook. Errors of this package always count as
             such exceptions, except for `DeserializationError` and `EffectRejectedError`: a payload that cannot be decoded
             is poison, and so is an effect that a sink rejects.
@@ -297,7 +298,7 @@ class CircuitBreaker:
     then tries a single record, and pauses longer with each failure. A call that succeeds closes the circuit. Each shard has its own
     circuit. With ``concurrency``, each partition key pauses and tries a record of its own.
 
-    An outage and a row of poison records look the same. So after ``probes`` failures of the record that is tried, the other policy decides
+    An outage and consecutive poison records look the same. So after ``probes`` failures of the tried record, the other policy decides
     about it, and may set it aside; then the next record is tried. No record keeps a shard shut for ever.
 
     Views list the shard with a failing handler, and show "circuit open" before the error; the metric is
@@ -305,12 +306,13 @@ class CircuitBreaker:
 
     Attributes:
         policy: Decides while the circuit is closed.
-        failures: Records, or failed calls, in a row that open the circuit, 2 to 10,000. Fewer records are set aside before that.
+        failures: Records, or failed calls, in a row that open the circuit, 2 to 10,000. Before the circuit opens, fewer than this number
+            are set aside.
         of: Exception classes that may open the circuit; leave out those that a record can cause, if possible.
         first_pause: Maximum seconds of the first pause, 0.001 to 3600; it doubles with each failure, with jitter.
         longest_pause: Maximum seconds of any pause, ``first_pause`` to 3600.
-        probes: Failed attempts with one record, 1 to 10,000, after which it may be set aside while the circuit is open. With the
-            default pauses, 10 of them take 17 to 25 minutes.
+        probes: Failed attempts with one record, 1 to 10,000, after which it may be set aside while the circuit is open. With the default
+            pauses, 10 attempts take 17 to 25 minutes.
 
     Raises:
         ConfigError: If a value is outside its range or has the wrong type.

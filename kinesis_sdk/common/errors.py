@@ -118,7 +118,7 @@ class ConfigError(KinesisSdkError, ValueError):
         field: Name of the field as the user writes it.
         value: Rejected value.
         accepted: Accepted values, in words ("1 to 500").
-        problem: The message, such as "there is no such stream"; by default made of field, value and accepted values.
+        problem: The message, such as "there is no such stream"; by default, it is made of field, value and accepted values.
     """
 
     def __init__(self, field: str, value: object, accepted: str, *, problem: str | None = None) -> None:
@@ -201,7 +201,7 @@ class DeserializationError(KinesisSdkError, ValueError):
 
 
 class SchemaUnavailableError(DeserializationError):
-    """The schema of a record could not be loaded from the registry, which says nothing about the record.
+    """The schema of a record could not be loaded from the registry, so the record itself may be intact.
 
     `BisectBatch` retries it as `RetryBatch` does: records are not dead-lettered because a registry is down, or because a
     permission is missing.
@@ -211,14 +211,14 @@ class SchemaUnavailableError(DeserializationError):
 
 
 class CodecUnavailableError(KinesisSdkError):
-    """The codec of a compressed aggregate, or of a producer's setting, is not installed. Nothing of the aggregate was delivered.
+    """The codec of a compressed aggregate, or of a producer's setting, is not installed. No record of the aggregate was delivered.
 
     A worker does not skip such a record: it logs this error until a worker with the codec takes the shard.
 
     Args:
         codec: Name of the codec.
-        problem: Description of the missing thing, with a remedy.
-        stream: Name of the stream; None if it is not known here, or for a producer's setting. The same applies to the next three.
+        problem: Description of the missing codec or library, with a remedy.
+        stream: Name of the stream; None if unknown, or for a producer's setting. The same applies to the next three.
         shard_id: Shard of the aggregate.
         sequence_number: Sequence number of the aggregate.
         records: Number of user records that the aggregate claims to contain.
@@ -343,7 +343,7 @@ class ResourceNotFoundError(PermanentAwsError):
 
 
 class InvalidPositionError(PermanentAwsError):
-    """A shard cannot be read from a position: a checkpoint of another stream, a damaged one, an unknown time."""
+    """A shard cannot be read from a position: a checkpoint of another stream, a damaged checkpoint, or an unknown time."""
 
 
 class AwsConfigError(PermanentAwsError):
@@ -375,7 +375,7 @@ class ExpiredIteratorError(AwsError):
 
 
 class TransientAwsError(AwsError):
-    """A failure that usually passes: 5xx, a timeout, a broken connection. The call may have taken effect."""
+    """A failure that is usually temporary: 5xx, a timeout, a broken connection. The call may have taken effect."""
 
     retryable: ClassVar[bool] = True
 
@@ -395,14 +395,15 @@ class ProducerError(KinesisSdkError):
 
 
 class RecordFailedError(ProducerError):
-    """A record failed for good; set on the future of that record only.
+    """A record failed permanently; the error is set only on the future of that record.
 
     Args:
         message: One sentence with the actual cause.
         stream: Name of the stream.
         partition_key: Partition key of the record; None if it has none.
-        attempts: All attempts in order; the actual cause is the last one that is not an expiry.
-        maybe_stored: With ``idempotent=True``, whether an attempt may have been stored; None if unknown, as always without that setting.
+        attempts: All attempts in order; the actual cause is the last attempt that is not an expiry.
+        maybe_stored: With ``idempotent=True``, whether an attempt may have stored the record; None if unknown, and always None without
+            that setting.
             To put the record again, use `Producer.put_again`.
     """
 
@@ -464,7 +465,7 @@ class DeadLetterError(KinesisSdkError):
 
 
 class AdminError(KinesisSdkError):
-    """An administrative change was not made, or was not finished in time. The message says how far it came."""
+    """An administrative change was not made, or was not finished in time. The message describes the progress of the change."""
 
 
 class AuditLogError(AdminError):
@@ -491,7 +492,7 @@ class LeaseStoreError(ConsumerError):
 
 
 class LeaseRowRejectedError(LeaseStoreError):
-    """A lease store cannot write one row, whichever worker tries. The worker gives up this lease only; see `LeaseStore`."""
+    """A lease store cannot write one row for any worker. The worker releases only this lease; see `LeaseStore`."""
 
 
 class TransientLeaseStoreError(LeaseStoreError):
@@ -511,7 +512,7 @@ class TransientSinkError(SinkError):
 
 
 class UnacknowledgedError(ConsumerError):
-    """Too many records of a shard are not acknowledged, so reading it pauses. No policy sets records aside or stops for it.
+    """Too many records of a shard are not acknowledged, so reading it pauses. No policy sets records aside or stops because of this error.
 
     See `kinesis_sdk.acknowledgement`.
     """
@@ -542,8 +543,8 @@ class HandlerError(ConsumerError):
 class RestartShardError(ConsumerError):
     """Raised by a callback of a handler that cannot continue: its shard starts again at the checkpoint with a new handler.
 
-    The lease is kept. After a pause, which grows until a checkpoint advances, the worker creates a handler, initializes it,
-    and delivers everything after the checkpoint again; after repeated failures in smaller calls. This applies with any
-    ``ConsumerConfig.on_handler_error``. A handler whose ``initialize``, ``process_records`` or ``shard_ended`` raised it is not
+    The lease is kept. After a pause, which grows until a checkpoint advances, the worker creates a handler, initializes it, and delivers
+    all records after the checkpoint again; repeated failures make the calls smaller. This applies with any
+    ``ConsumerConfig.on_handler_error``. A handler whose ``initialize``, ``process_records`` or ``shard_ended`` raised this error is not
     called again.
     """

@@ -1,4 +1,4 @@
-"""The message about an optional package that is not installed: one sentence, with the extra that installs it."""
+"""The message about an optional package that is not installed: one sentence that names the extra for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documentation of configuration classes: written once below each field, and shown by `help` too.
+"""Documentation of configuration classes: written once below each field, and also shown by `help`.
 
 Editors show the string below a field as its documentation. Python drops that string, and `help` reads ``__doc__``.
 `documented_fields` therefore makes ``__doc__`` a descriptor: on first use, it reads the strings from the source and adds

@@ -1,7 +1,7 @@
 """Hash keys: positions of records in the 128-bit space that the shards of a stream divide.
 
-A hash key is kept as 16 big-endian bytes, so two of them are compared with one `bytes` comparison. A hash key is an
-``int`` where arithmetic is needed, and canonical decimal text in requests. Kinesis uses the MD5 of the UTF-8 partition
+A hash key is kept as 16 big-endian bytes, so two hash keys are compared with one `bytes` comparison. For arithmetic, a hash key is an
+``int``; in requests, it is canonical decimal text. Kinesis uses the MD5 of the UTF-8 partition
 key unless the request has an explicit hash key (PutRecords API reference).
 """
 

@@ -1,7 +1,8 @@
 """Headers of user records: names with values, kept as tags of the KPL's aggregated format.
 
 A header is a tag (field 4) of its user record: the tag's key is the name, its value the header's value. A value that is not UTF-8 is
-written as base64, with `_BINARY` after the name: the format's strings are UTF-8, and other readers would reject the whole aggregate.
+written as base64, with `_BINARY` after the name, because the format's strings are UTF-8, and other readers would reject the whole
+aggregate.
 
 A user record with the same headers as the record before it in the aggregate has the tag `SAME_TAG` instead. Names of a letter and a
 digit belong to this package: `k1` is the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`). Tags of other
@@ -29,7 +30,7 @@ MAX_TAGS = 256
 many tags."""
 
 _LONGEST_LENGTH = 5
-"""Maximum bytes of a length in a tag; a longer one cannot fit into a record."""
+"""Maximum bytes of a length in a tag; a longer length cannot occur within a record."""
 
 _OVERHEAD, _TAG_OVERHEAD = 350, 180
 """Bytes of memory of decoded headers, and of each header, in addition to names and values (measured, CPython 3.11)."""
@@ -64,7 +65,7 @@ def tag_field(key: str, value: bytes) -> bytes:
 
 
 def encode_headers(headers: Mapping[str, str | bytes]) -> bytes:
-    """Return headers, in their order, as fields of a user record.
+    """Return headers, in order, as fields of a user record.
 
     Raises:
         ValueError: If there are too many, or a name or a value is not valid. The text names the header and shows no value.
@@ -111,7 +112,7 @@ class Headers(Mapping[str, bytes]):
     ``repr`` shows names and lengths only, because values may be credentials.
 
     Args:
-        tags: Tags of the user record from any source; tags that are not headers are left out.
+        tags: Tags of the user record, which may be forged; tags that are not headers are left out.
     """
 
     __slots__ = ("_found", "_tags")
@@ -178,7 +179,7 @@ def headers_overhead(each: Iterable[Headers]) -> int:
 
 
 def headers_by_record(rows: Iterable[Sequence[bytes]]) -> list[Headers]:
-    """Return the headers of each user record of an aggregate, from the tags of each. Equal neighbors may share an object."""
+    """Return the headers of each user record of an aggregate, from its tags. Equal neighbors may share an object."""
     found: list[Headers] = []
     last = NO_HEADERS
     for tags in rows:

@@ -79,7 +79,7 @@ class ConsumerInterceptor:
     ) -> AbstractContextManager[None]:
         """Return a context manager inside which a worker stores a checkpoint of a shard, on any of its threads.
 
-        The position is the last processed record, or SHARD_END. If storing fails for good, the context manager gets the error and
+        The position is the last processed record, or SHARD_END. If storing fails permanently, the context manager gets the error and
         cannot suppress it. Errors of the context manager are logged: no checkpoint depends on them.
         """
         return nullcontext()
@@ -102,10 +102,10 @@ _Batch = TypeVar("_Batch", bound=DeliveredBatch)
 
 
 class Around(Generic[_Batch]):
-    """Context manager of one call of a handler: it enters all interceptors, and gives the batch to call the handler with.
+    """Context manager of one call of a handler: it enters all interceptors, and yields the batch for the handler.
 
     Args:
-        interceptors: The interceptors, the outer one first.
+        interceptors: The interceptors, the outermost first.
         batch: The batch, a dataclass.
     """
 

@@ -69,7 +69,7 @@ def _unescape(text: str) -> str:
 
 
 def closest_key(key: str, known: Collection[str]) -> str | None:
-    """Return the known key that ``key`` probably stands for: another spelling of it, or a typing error; None if there is none."""
+    """Return the known key that ``key`` probably means, after another spelling or a typing error; None if there is none."""
     # The prefix may have been forgotten: consumerName for fanoutConfig.consumerName.
     by_plain = {_plain(name.rpartition(".")[2]): name for name in known}
     by_plain |= {_plain(name): name for name in known}
@@ -93,7 +93,7 @@ class Key(NamedTuple):
         effect: The effect, or the reason why there is none, for the page and for warnings.
         part: Part of the result; empty if the key is ignored.
         name: Field of that part.
-        read: Reader of the value, given the key, its text and a list for notes; None if the key is ignored.
+        read: Reads the value, given the key, its text and a list for notes; None if the key is ignored.
         versions: Versions of the library that know the key; empty for all.
     """
 
@@ -105,7 +105,7 @@ class Key(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The effect, as the page says it."""
+        """The effect, in the words of the page."""
         return self.effect if self.read is not None else f"no effect: {self.effect}"
 
 

@@ -1,4 +1,4 @@
-"""A file of lines to which several processes append, with checks of who can read it and who placed it there."""
+"""A file of lines to which several processes append, with checks of its owner and permissions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LineFile:
     """Appends lines to a file. Thread-safe, and safe in a forked child.
 
     Several processes may append to one file: each line is appended under an advisory lock of the file. If a crash truncates a line, the
-    next append starts a new line. A file that was renamed or removed meanwhile is created again.
+    next append starts a new line. A file that was renamed or removed in between is created again.
 
     The file is opened with the first line. The file is created with permissions for its owner only. An existing file is used only if
     it is a regular file of the effective user of this process, with one link and no permissions for other users (mode 0600); a
@@ -46,7 +46,7 @@ class LineFile:
         failure: Class of the errors that `append` raises.
         use: Purpose of the file, for errors: "a spool".
         max_bytes: Maximum size of the file in bytes, at least 1,024 (default 1 GiB).
-        fsync: ``"record"`` (default): `append` returns when the line is on the disk. ``"never"``: when the operating system has it.
+        fsync: ``"record"`` (default): `append` returns when the line is on the disk. ``"never"``: `append` returns when the operating system has the line.
         lock_timeout: Maximum seconds to wait for the lock of another process, 0 to 60 (default 2). After a timeout, later lines are
             rejected without waiting, until the lock is free again.
         clock: Monotonic clock; replaced in tests.
@@ -108,7 +108,7 @@ class LineFile:
             raise self._failure(f"{self.path}: {problem}: {error}") from error
 
     def _append(self, line: bytes) -> bool:
-        """Append a line. Return False, with nothing written, if the file was renamed or removed meanwhile."""
+        """Append a line. Return False, with nothing written, if the file was renamed or removed in between."""
         # The file is opened for each record: failures are rare, and a renamed file must not be written to.
         descriptor = _open(self.path, self._failure, self._use)
         try:

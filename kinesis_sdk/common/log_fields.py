@@ -1,7 +1,7 @@
-"""Fields of structured logging: the stream, shard and worker that a log line of producer or consumer is about.
+"""Fields of structured logging: the stream, shard and worker that a log line of producer or consumer concerns.
 
-The fields are attributes of the `logging.LogRecord`, as ``extra`` sets them, so a formatter can print them. A field that
-does not apply, or is not known, is None.
+The fields are attributes of the `logging.LogRecord`, as ``extra`` sets them, so a formatter can print them. A field that does not apply,
+or is unknown, is None.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def loggable(error: BaseException) -> BaseException:
     may also be inside an exception group, for example of a handler's `asyncio.TaskGroup`.
 
     Returns:
-        The error itself, or a copy for the log if there is something to leave out.
+        The error itself, or a copy for the log if a part has to be left out.
     """
     if isinstance(error, (SerializationError, DeserializationError)):
         return _copy(error, None) if error.__cause__ or error.__context__ else error
@@ -52,7 +52,7 @@ def loggable(error: BaseException) -> BaseException:
 
 
 def _members(error: BaseException) -> Sequence[BaseException]:
-    """Return the errors of an exception group of Python 3.11, or of its backport; nothing for any other error."""
+    """Return the errors of an exception group of Python 3.11, or of its backport; an empty result for any other error."""
     members = getattr(error, "exceptions", ()) if callable(getattr(error, "derive", None)) else ()
     if isinstance(members, (tuple, list)) and all(isinstance(member, BaseException) for member in members):
         return members

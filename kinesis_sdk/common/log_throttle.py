@@ -1,4 +1,4 @@
-"""Throttled logging of conditions that repeat, as the KCL's ``ThrottlingReporter`` does it."""
+"""Throttled logging of repeated conditions, like the KCL's ``ThrottlingReporter``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that does what is due, and sleeps until more is due: the loops of a worker, the reads of a fleet's poller."""
+"""A thread that does the due work and sleeps until more is due, for the loops of a worker and the reads of a fleet's poller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LoopThread:
 
     Args:
         name: Name of the thread.
-        tick: Does the work due at a monotonic time and returns its next due time; None waits for `wake`.
+        tick: Does the work that is due at a monotonic time and returns the next due time, or None to wait for `wake`.
         clock: Clock of these times.
         on_error: Called with each error that ``tick`` raises; the loop then continues after a second.
     """
@@ -58,7 +58,7 @@ class LoopThread:
             self._condition.notify()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the loop after the running call; wait for that at most ``timeout`` seconds, unless called from the loop itself."""
+        """End the loop after the running call; wait at most ``timeout`` seconds for its end, unless called from the loop itself."""
         with self._condition:
             self._stopped = True
             self._condition.notify()

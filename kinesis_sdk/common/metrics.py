@@ -1,7 +1,7 @@
 """Metrics: their definition, the dimensions under which they are recorded, and the interface of metrics sinks.
 
 A `Metric` is a constant of the catalogue (`kinesis_sdk.common.catalogue`). A `Scope` holds the dimensions of the
-component that records: one per stream and shard of a producer, one per shard consumer, one per worker. A sink gets metric
+component that records: there is one scope per stream and shard of a producer, per shard consumer, and per worker. A sink gets metric
 and scope with every observation, so it never has to guess the meaning of a name, or the stream of a shard.
 """
 
@@ -23,10 +23,10 @@ from kinesis_sdk.common.stream import StreamId
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 OPERATION = "Operation"
-"""Dimension that names the KCL task to which a metric belongs; a property of the metric."""
+"""Dimension that names the KCL task of a metric; it is a property of the metric."""
 
 APPLICATION_NAME = "ApplicationName"
-"""Dimension with the name of the application; of all metrics of consumers."""
+"""Dimension with the name of the application, which all metrics of consumers have."""
 WORKER_IDENTIFIER = "WorkerIdentifier"
 STREAM_NAME = "StreamName"
 """Dimension with the name of the stream."""
@@ -68,7 +68,7 @@ class Kind(Enum):
     """Samples of a state: the newest sample is current until the component that records it retires."""
 
     TIMING = "timing"
-    """Durations that are recorded one at a time; sinks may keep a histogram."""
+    """Durations that are recorded singly; sinks may keep a histogram."""
 
     DISTRIBUTION = "distribution"
     """Any other quantity: the number of observations and their sum are of interest."""
@@ -88,8 +88,8 @@ class Metric:
         unit: CloudWatch unit: ``Count``, ``Bytes``, ``Milliseconds``.
         kind: Kind of its observations.
         level: Lowest level of a sink at which the metric is recorded.
-        dimensions: Dimensions that it always has.
-        optional: Dimensions that it has if they are known.
+        dimensions: Dimensions that the metric always has.
+        optional: Dimensions that the metric has if they are known.
         description: One sentence.
         operation: The KCL's ``Operation`` dimension; empty for the producer's metrics.
         short_name: Name in snake case without the unit; empty if it follows from ``name``.
@@ -129,7 +129,7 @@ class Metric:
 
 
 class Scope:
-    """Dimensions under which one component records. Compared by identity: two components are two scopes.
+    """Dimensions under which one component records. Scopes are compared by identity: two components have two scopes.
 
     Args:
         dimensions: Names and values, for example ``{"StreamName": "orders", "ShardId": "shardId-000000000000"}``.
@@ -150,11 +150,9 @@ class Scope:
 
 
 def stream_dimensions(stream: StreamId) -> dict[str, str]:
-    """Return the dimensions that name a stream.
+    """Return the dimensions that name a stream: for an ARN also account and region, which distinguish streams of one name.
 
-    A stream that is given by ARN also has account and region, because streams of the same name in two accounts are two
-    streams. Account and region are unknown for a stream that is given by name: use ARNs for streams of several regions,
-    or one sink per region.
+    Account and region are unknown for a stream that is given by name: use ARNs for streams of several regions, or one sink per region.
     """
     dimensions = {STREAM_NAME: stream.name}
     if stream.account_id is not None and stream.region is not None:
@@ -178,7 +176,7 @@ class Metrics(Protocol):
 
         Args:
             metric: Metric from the catalogue.
-            scope: Dimensions of the component that records it. `Metric.operation` is one more dimension if it is set.
+            scope: Dimensions of the component that records it. `Metric.operation` is a further dimension if it is set.
             total: The observation, or the sum of the observations, in ``metric.unit``.
             count: Number of observations; nothing is recorded if it is less than 1.
             low: Smallest of several observations; None if all are equal.
@@ -189,7 +187,7 @@ class Metrics(Protocol):
     def retire(self, scope: Scope) -> None:
         """End the gauges of a scope, because its component no longer holds the shard, or has stopped.
 
-        From then on, a sink that shows current values must not show this scope's; counts remain. ``scope.retired`` is
+        From then on, a sink that shows current values must not show values of this scope; counts remain. ``scope.retired`` is
         already True. May be called from any thread, and more than once.
         """
         ...
@@ -216,7 +214,7 @@ class NoMetrics:
 
 
 class SinkFailures:
-    """Log of errors that a sink raised. Throttled, because a broken sink may raise for every record."""
+    """Log of errors that a sink raised. The log is throttled, because a broken sink may raise an error for every record."""
 
     __slots__ = ("_throttle",)
 
@@ -266,7 +264,7 @@ class BoundMetrics:
                 self._failures.report(error)
 
     def timed(self, clock: Clock, time: Metric, success: Metric) -> _Timed:
-        """Record the duration of a block in milliseconds, and whether it succeeded, which means that it did not raise."""
+        """Record the duration of a block in milliseconds, and whether it succeeded, that is, did not raise an error."""
         return _Timed(self, clock, time, success)
 
     def retire(self) -> None:

@@ -1,4 +1,4 @@
-"""The one HTTP server of this package: the health of workers, and metrics for Prometheus.
+"""The only HTTP server of this package, for the health of workers and metrics for Prometheus.
 
 All decisions are the pages'. The server responds to GET and HEAD, then closes the connection. Slow or malformed requests cannot
 occupy it: a request must arrive within three seconds, and connections beyond the maximum are closed at once.
@@ -93,7 +93,7 @@ class PageServer:
         port: Port that it listens at.
 
     Raises:
-        ConfigError: If the server cannot listen there, for example because the port is in use.
+        ConfigError: If the server cannot listen at this address, for example because the port is in use.
     """
 
     def __init__(self, page: Callable[[str], Page], host: str, port: int, *, setting: str) -> None:
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         return head
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the signature of http.server
-        """Log nothing: probes come every few seconds, and clients could write any text to the log."""
+        """Log nothing, because probes arrive every few seconds, and clients could write any text to the log."""
 
     def do_GET(self) -> None:
         try:

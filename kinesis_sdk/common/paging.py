@@ -1,4 +1,4 @@
-"""Bound of listings that come in pages."""
+"""Bound of listings that have pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kinesis_sdk.common.errors import ProtocolError
 
 
 class PageLimit:
-    """Ends a listing whose service always has one more page: its caller would wait forever, and use unbounded memory.
+    """Ends a listing whose service always returns one more page, because its caller would wait forever and use unbounded memory.
 
     Args:
         listing: The listing, for the error: the operation, with the table or the stream if that helps.
@@ -24,7 +24,7 @@ class PageLimit:
         """Note the token of the next page, before it is read.
 
         Raises:
-            ProtocolError: If the page was read before, or would be one too many.
+            ProtocolError: If the page was already read, or exceeds the maximum number of pages.
         """
         known = hash(repr(token))
         if known in self._seen:

@@ -79,7 +79,7 @@ class AtSequence:
 
     @property
     def number(self) -> int:
-        """The sequence number as an integer, because the order of the texts differs."""
+        """The sequence number as an integer, because texts sort differently."""
         return int(self.sequence_number)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class AfterSequence:
     Attributes:
         sequence_number: Sequence number of the Kinesis record.
         sub_sequence_number: Index from 0 of the last user record in it that was read. A negative index means that no user record was
-            processed, so all of them are read; None means that all were processed.
+            processed, so all user records are read; None means that all were processed.
     """
 
     sequence_number: str
@@ -101,7 +101,7 @@ class AfterSequence:
 
     @property
     def number(self) -> int:
-        """The sequence number as an integer, because the order of the texts differs."""
+        """The sequence number as an integer, because texts sort differently."""
         return int(self.sequence_number)
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ def from_checkpoint(checkpoint: ExtendedSequenceNumber, timestamp_millis: int | 
 
 
 def iterator_start(position: Position) -> Position:
-    """Return where an iterator is opened for a position: at the record itself for a position inside an aggregate."""
+    """Return the position at which an iterator is opened; for a position inside an aggregate, this is the record itself."""
     if isinstance(position, AfterSequence) and position.sub_sequence_number is not None:
         return AtSequence(position.sequence_number)
     return position

@@ -6,7 +6,7 @@
 | time | ISO 8601 (UTC without an offset), ``@`` and epoch milliseconds, or ``-`` and a duration: a time ago |
 | duration | numbers with units: ``500ms``, ``90s``, ``15m``, ``1h30m``, ``1d``, ``2w``; or ``0`` |
 
-``at:`` means from that record on, ``after:`` from the next record on; the index counts the user records of an aggregate from
+``at:`` begins at that record, ``after:`` at the next record; the index counts the user records of an aggregate from
 0. The names of the API are accepted as well, but never written: ``AT_TIMESTAMP`` and a time or epoch milliseconds,
 ``AT_SEQUENCE_NUMBER`` and ``AFTER_SEQUENCE_NUMBER`` and a number. Case does not matter.
 
@@ -70,8 +70,8 @@ def parse_position(
         text: The text, of up to 200 characters.
         field: Name of the setting, for the error.
         now: Epoch seconds, for times such as ``-15m``; None rejects them, so that the text always means the same time.
-        accepted: Types that the setting accepts: `AtSequence` for ``at:``, although with an index it is the `AfterSequence` of
-            the user record before, and `AfterSequence` for ``after:``.
+        accepted: Types that the setting accepts: `AtSequence` for ``at:``, although with an index, the result is the `AfterSequence` of
+            the previous user record, and `AfterSequence` for ``after:``.
 
     Raises:
         ConfigError: If the text is not a position, or is a position of a type that is not accepted. The message names the accepted forms.
@@ -149,7 +149,7 @@ def format_position(position: Position) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text for patterns of small letters; empty if it is too long or has characters that none of them has."""
+    """Return a text in small letters, for the patterns; empty if it is too long or has characters that no pattern accepts."""
     return text.strip().lower() if len(text) <= MAX_TEXT and text.isascii() else ""
 
 
@@ -213,7 +213,7 @@ def _is_number(text: str) -> bool:
 
 
 def _hint(text: str, now: float | None, accepted: Collection[type[Position]]) -> str:
-    """Return how to write the probable meaning of a rejected text; empty if it is not known."""
+    """Return the correct form of the probable meaning of a rejected text; empty if the meaning is unknown."""
     number, _, index = text.partition("/")
     # Epoch milliseconds are shorter than any sequence number.
     if number.isdigit() and (len(number) >= 20 or index.isdigit()):

@@ -20,7 +20,7 @@ from kinesis_sdk.common.records import UserRecord
 def record_id(stream: str, shard_id: str, sequence_number: str, sub_sequence_number: int | None = 0) -> str:
     """Return the identity of a user record: ``stream/shard/sequence number/sub-sequence number``.
 
-    The identity is not an order: as text, 10 comes before 9. An identity has at most 400 characters, usually about 90:
+    Identities do not sort by position: as text, 10 precedes 9. An identity has at most 400 characters, usually about 90:
     letters, digits, ``_``, ``.``, ``-`` and the three ``/``. So an identity may be the name of an object.
 
     Args:
@@ -37,7 +37,7 @@ def record_id(stream: str, shard_id: str, sequence_number: str, sub_sequence_num
 def located_record_type(base: type[UserRecord], stream: str, shard_id: str) -> type[UserRecord]:
     """Return a class of user records that know their ``id``.
 
-    Stream and shard are bound to the class and not to each record, so a record costs as much as without them. The class
+    Stream and shard are bound to the class and not to each record, so a record costs nothing extra. The class
     is the same for equal arguments; a record that is pickled keeps its ``id``.
 
     Args:

@@ -37,12 +37,12 @@ API_NAMES = {
 
 To add a field: add it here, to `KinesisRecord` and its `from_api`, to `UserRecord` at the same index, and to the decoders of
 responses (``transport.decoding``, ``transport.typed_decoding`` and ``transport.cbor``). All code between them passes fields on by position.
-`tests/common/test_records.py` fails for each of these places that is forgotten.
+`tests/common/test_records.py` fails for each of these places that you forget.
 """
 
 
 class KinesisRecord(NamedTuple):
-    """One record as Kinesis stores it; its data may be an aggregate of user records.
+    """A record in the form that Kinesis stores; its data may be an aggregate of user records.
 
     Attributes:
         data: Payload; ``repr`` shows its length only.
@@ -95,9 +95,9 @@ def check_records(records: Sequence[KinesisRecord]) -> None:
 
 
 class UserRecord(NamedTuple):
-    """One record as its producer put it.
+    """A record in the form that its producer put.
 
-    The fields of its Kinesis record come first, in their order: see `user_records`, which relies on it.
+    The fields of its Kinesis record come first, in the same order; `user_records` relies on this order.
 
     Attributes:
         data: Payload; ``repr`` shows its length only.
@@ -129,7 +129,7 @@ class UserRecord(NamedTuple):
         The identity is the same in every worker, in Spark and in a Lambda function, however often the record is read.
 
         Raises:
-            ConsumerError: If the record was made without its shard: by `deaggregate`, or by hand.
+            ConsumerError: If the record was created without its shard, by `deaggregate` or by a program.
         """
         from kinesis_sdk.common.errors import ConsumerError  # the module of errors imports this one
 
@@ -152,12 +152,12 @@ class UserRecord(NamedTuple):
 
 
 def position_of(record: UserRecord) -> ExtendedSequenceNumber:
-    """Return the position that stands for "everything up to this record, inclusive"."""
+    """Return the position that means "every record up to this record, inclusive"."""
     return ExtendedSequenceNumber(record.sequence_number, record.sub_sequence_number)
 
 
 class Attempt(NamedTuple):
-    """One attempt to store a user record, as the KPL reports it.
+    """An attempt to store a user record, with the fields that the KPL reports.
 
     Attributes:
         delay: Seconds in the buffer: from the arrival of the record (first attempt) or the end of the previous attempt to

@@ -18,12 +18,12 @@ from kinesis_sdk.common.shards import Shard
 class ArrivalTimes(NamedTuple):
     """Conversion of the arrival times of one response's records into monotonic time of this process.
 
-    All arrival times of a response come from one clock of Kinesis, so only their differences count. The newest arrival
-    time is placed on this process's clock by `ServiceClock`; the clocks of two machines are never compared.
+    All arrival times of a response come from one clock of Kinesis, so only their differences count. `ServiceClock` converts the newest
+    arrival time to this process's clock; the clocks of two machines are never compared.
 
     Attributes:
         newest_at: Monotonic seconds at which the newest record of the response arrived at Kinesis.
-        newest: Arrival time of that record by the clock of Kinesis; None if it reports none.
+        newest: Arrival time of that record by the clock of Kinesis; None if Kinesis reports none.
     """
 
     newest_at: float
@@ -46,12 +46,11 @@ class ResponseHeader:
             None if Kinesis reports no lag.
         ended: Whether the shard ends after the records of the response.
         child_shards: Children of the shard if it ended and the stream still has it; otherwise empty.
-        read_at: Monotonic seconds of this process at which the response arrived; None if there was no response, only
-            nothing to deliver yet.
+        read_at: Monotonic seconds of this process at which the response arrived; None if there was no response.
         requested_at: Monotonic seconds of this process at which the call began; None without a call, as for a fan-out event.
-        arrivals: Arrival times of the records; None if the response has no records or they are not known.
-        service_time: Epoch seconds that the clock of Kinesis had reached when the response was requested, or when a fan-out
-            event arrived; None if that is not known.
+        arrivals: Arrival times of the records; None if the response has no records, or if the times are unknown.
+        service_time: Epoch seconds that the clock of Kinesis had reached when the response was requested, or when a fan-out event arrived;
+            None if unknown.
     """
 
     millis_behind_latest: int | None = None
@@ -68,7 +67,7 @@ class ResponseHeader:
 
         Args:
             response: The response or the content of the event.
-            ended: Whether it names no continuation.
+            ended: Whether the response names no continuation.
 
         Raises:
             ValueError, TypeError: If a field is malformed.

@@ -30,7 +30,7 @@ def check_sequence_numbers(numbers: Sequence[object]) -> None:
     A sentinel is rejected as well: a record at ``SHARD_END`` would end its shard with the next checkpoint.
 
     Raises:
-        ValueError: If a sequence number has another form. The message names the first one.
+        ValueError: If a sequence number has another form. The message names the first invalid number.
     """
     try:
         # One pass in C, because every record that is read pays for it. `bytes.isdigit` accepts only ASCII digits.
@@ -63,8 +63,9 @@ class ExtendedSequenceNumber:
     Args:
         sequence_number: Decimal sequence number, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``,
             ``SHARD_END``.
-        sub_sequence_number: Position inside an aggregated record, from 0; 0 for anything else. A negative number is the
-            position before all user records of the Kinesis record: reading begins at exactly that record. Only operators
+        sub_sequence_number: Position inside an aggregated record, from 0; 0 for a record that was not aggregated and for sentinels. A
+            negative number is the
+            position before all user records of the Kinesis record: reading begins exactly at that record. Only operators
             write negative numbers; the Java KCL reads them in the same way.
 
     Raises:

@@ -31,7 +31,8 @@ class Serializer(Protocol):
             value: The application's ``data``.
 
         Raises:
-            Exception: If the value cannot be encoded; `put` raises `SerializationError` with it as its cause. Errors of this
+            Exception: If the value cannot be encoded; `put` then raises `SerializationError` with this exception as its cause. Errors of
+                this
                 package reach the caller of `put` unchanged.
         """
         ...
@@ -39,7 +40,7 @@ class Serializer(Protocol):
 
 @runtime_checkable
 class BlockingSerializer(Serializer, Protocol):
-    """A `Serializer` that may wait for the network, and can predict that; `AsyncProducer` then calls it on another thread."""
+    """A `Serializer` that may wait for the network, and can predict this, so that `AsyncProducer` calls it on another thread."""
 
     def would_block(self, stream: str, value: Any, /) -> bool:
         """Return whether ``serialize`` would wait for the network now."""
@@ -98,7 +99,7 @@ def decoding_record_type(
 ) -> type[UserRecord]:
     """Return a class of user records whose ``value`` is decoded on first access and then kept.
 
-    The deserializer is bound to the class and not to each record, so records cost as much as without one. Pickling such a
+    The deserializer is bound to the class and not to each record, so records cost nothing extra. Pickling such a
     record drops the deserializer, which may hold connections.
 
     Args:

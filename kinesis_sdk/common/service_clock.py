@@ -1,4 +1,4 @@
-"""The time at Kinesis, as far as its responses show it.
+"""The time at Kinesis, derived from its responses.
 
 `ServiceClock` ages records for metrics and health: a lower bound that needs no wall clock. `EstimatedServiceClock` gives
 the Spark reader a best estimate in epoch milliseconds, because its positions are timestamps of Kinesis. No decision compares
@@ -19,14 +19,14 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ArrivalTimes
 
 _WINDOW = 60.0
-"""An observation is dropped after one to two times this many seconds, if other observations followed: clocks drift, and a ``Date`` may
-be wrong."""
+"""An observation is dropped after one to two times this number of seconds if others followed, because clocks drift, and a ``Date`` may be
+wrong."""
 
 _UNKNOWN = float("-inf")
 
 
 def response_date(metadata: Mapping[str, Any] | None) -> float | None:
-    """Return the ``Date`` header of a response in epoch seconds, without fractions; None if it has no usable one.
+    """Return the ``Date`` header of a response in epoch seconds, without fractions; None if there is no usable header.
 
     Args:
         metadata: ``ResponseMetadata`` of the response; None for clients without it.
@@ -55,7 +55,7 @@ def skew_bounds(
 def least_skew(bounds: Iterable[tuple[float, float]]) -> float | None:
     """Return the smallest difference of the clocks within all bounds, positive if AWS is ahead; None without bounds.
 
-    Bounds without a common difference mean that a clock was set meanwhile: the result is 0.
+    Bounds without a common difference mean that a clock was set in between; the result is then 0.
     """
     lower = upper = None
     for low, high in bounds:
@@ -68,7 +68,7 @@ def least_skew(bounds: Iterable[tuple[float, float]]) -> float | None:
 
 @functools.lru_cache(maxsize=16)
 def _epoch_seconds(date: str) -> float | None:
-    """Parse a ``Date`` header. Cached, because many responses come in the same second."""
+    """Parse a ``Date`` header. The result is cached, because many responses arrive in the same second."""
     try:
         parsed = parsedate_to_datetime(date)
         # A date without a zone ("-0000") is UTC, but `timestamp` would read it in this machine's zone.
@@ -78,7 +78,7 @@ def _epoch_seconds(date: str) -> float | None:
 
 
 def date_text(metadata: Mapping[str, Any] | None) -> str | None:
-    """Return the ``Date`` header of a response as it is; None without one. See `response_date` for ``metadata``."""
+    """Return the unparsed ``Date`` header of a response; None without one. See `response_date` for ``metadata``."""
     headers = (metadata or {}).get("HTTPHeaders", {})
     date: str | None = headers.get("date") or headers.get("Date")
     return date
@@ -102,7 +102,7 @@ class ServiceClock:
 
         Args:
             service_time: Epoch seconds of Kinesis.
-            at: Monotonic seconds of this process at which that was known.
+            at: Monotonic seconds of this process at which the time was known.
         """
         bound = service_time - at
         with self._lock:
@@ -112,7 +112,7 @@ class ServiceClock:
                 self._now = bound
 
     def time_at(self, at: float) -> float | None:
-        """Return a time in epoch seconds that Kinesis had reached at a moment of this process; None if nothing is known.
+        """Return a time in epoch seconds that Kinesis had reached at a moment of this process; None if unknown.
 
         Args:
             at: Monotonic seconds of this process.
@@ -198,7 +198,7 @@ class EstimatedServiceClock:
     def past_millis(self) -> int:
         """Return a time in epoch milliseconds that Kinesis has reached, at most about a second ago.
 
-        Where the machine's clock is known to be wrong, the result is the lower bound instead of the estimate.
+        If the machine's clock is known to be wrong, the result is the lower bound instead of the estimate.
         """
         offset = 0.0 if self._lower <= 0.0 <= self._upper else self._lower
         return int((self._clock.time() + offset) * 1000)

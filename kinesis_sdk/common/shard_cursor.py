@@ -4,7 +4,7 @@ The consumer and the Spark reader read through a cursor. The cursor decides *whi
 skipped or read twice: it opens iterators, replaces expired iterators, and resolves LATEST. Its caller
 (`consumer.fetch.polling`, `spark.shardio`) decides *when* to read and how much, and handles failures.
 
-API cost: one GetRecords for each read. One GetShardIterator at the start and after each iterator that Kinesis rejects.
+API cost: one GetRecords for each read, and one GetShardIterator at the start and after each iterator that Kinesis rejects.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ResponseHook = Callable[[Mapping[str, Any] | None, float, float], None]
 
 
 class ShardCursor:
-    """A place in a shard that advances as it is read, and outlives its iterators.
+    """A position in a shard that advances with the reads, and outlives its iterators.
 
     Used by one thread at a time, except for `close`.
 
@@ -62,7 +62,7 @@ class ShardCursor:
         shard_id: The shard.
         start: Position to start from; not `Ended`.
         clock: Clock that measures the calls.
-        open_at: Position to open the first iterator at, if Kinesis may no longer know ``start``. The pages then begin
+        open_at: Position at which to open the first iterator, if Kinesis may no longer know ``start``. The pages then begin
             with records before ``start``, which the caller has to drop.
         metrics: Metrics of the shard.
         on_response: Called after each successful call; None for no call.
@@ -110,7 +110,7 @@ class ShardCursor:
 
     @property
     def position(self) -> Position:
-        """Position after all accepted pages, where the caller would start another cursor."""
+        """Position after all accepted pages, at which another cursor would start."""
         # LATEST is resolved once. A second LATEST iterator would skip the records that arrived between the two.
         if isinstance(self._position, Latest) and self._started_at_millis is not None:
             return AtTimestamp(self._started_at_millis)
@@ -123,7 +123,7 @@ class ShardCursor:
 
     @property
     def started_at_millis(self) -> int | None:
-        """Time that a LATEST start was resolved to, in epoch milliseconds of Kinesis.
+        """Time to which a LATEST start was resolved, in epoch milliseconds of Kinesis.
 
         None for other starts, before the first iterator, and if Kinesis sent no date.
         """
@@ -141,7 +141,7 @@ class ShardCursor:
             self._iterator = self._open()
 
     def close(self) -> None:
-        """Drop the iterator; the next read opens one at the position. Callable from any thread, also during a read."""
+        """Drop the iterator; the next read opens a new iterator at the position. Callable from any thread, even during a read."""
         self._iterator = None
 
     def fetch(self, limit: int) -> GetRecordsPage:

@@ -17,7 +17,7 @@ from kinesis_sdk.common.stream import StreamId
 _PREDICTIONS = 65_536
 
 LIST_SHARDS_PAGE = 1000
-"""Shards per ListShards page: the API's default; asking for more does not give more (API reference)."""
+"""Shards per ListShards page: the API's default, which larger requests do not raise (API reference)."""
 
 MAX_LIST_SHARDS_PAGES = 1000
 """Maximum pages of one listing, enough for a million shards. A longer listing is rejected as endless."""
@@ -126,7 +126,7 @@ def list_shards(
     (amazon-kinesis-producer#482).
 
     Args:
-        client: boto3 Kinesis client or one of its shape.
+        client: boto3 Kinesis client, or an object of its shape.
         stream: Name or ARN.
         shard_filter: ``ShardFilter`` of the API, for example ``{"Type": "AT_LATEST"}`` for the open shards.
         on_page: Called with each response.
@@ -165,7 +165,7 @@ def list_shards(
 
 
 def find_hole(ranges: Iterable[HashKeyRange]) -> HashKeyRange | None:
-    """Return the first hole: a part of the hash key space that no range covers. None if there is none; ranges may overlap."""
+    """Return the first hole: a part of the hash key space that no range covers. None if there is no hole; ranges may overlap."""
     next_start = 0
     for item in sorted(ranges):
         if item.start > next_start:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from queue import Empty, SimpleQueue
 
 _SAME_SIGNAL = 1.0
-"""Seconds within which a second signal of one number is a copy of the first."""
+"""Seconds within which a second signal of one number is a copy of the first signal."""
 
 
 class StopFlag:
     """An event that is never cleared, and that a signal handler may set. Thread-safe.
 
     `threading.Event` is not made for signal handlers. Python runs a handler in the main thread, between any two of its
-    instructions. Suppose that the signal arrives while the main thread is inside `Event.wait` or `Event.set` and holds the
-    event's lock. Then `set` in the handler waits for that lock, on top of the code that would release it, and the process
-    never ends. A `SimpleQueue` has no such lock: its methods may interrupt each other in one thread.
+    instructions. Suppose that the signal arrives while the main thread is inside `Event.wait` or `Event.set` and holds the event's lock.
+    Then `set` in the handler waits for that lock, but the interrupted code below it cannot release the lock, and the process never ends. A
+    `SimpleQueue` has no such lock: its methods may interrupt each other in one thread.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class StopFlag:
 
 
 class SignalCopies:
-    """Memory of received signals, which tells a copy from a second signal.
+    """Memory of received signals, which distinguishes a copy from a second signal.
 
     `timeout`, shells and service managers may send one signal both to a process and to its group, so that it arrives twice.
     """
@@ -61,7 +61,7 @@ class SignalCopies:
         self._received: dict[int, float] = {}
 
     def is_copy(self, number: int, now: float) -> bool:
-        """Note a signal, and return whether it is a copy: one of the same number came less than a second ago.
+        """Note a signal, and return whether it is a copy: a signal of the same number arrived less than a second ago.
 
         Args:
             number: Number of the signal.

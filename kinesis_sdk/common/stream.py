@@ -51,13 +51,13 @@ class StreamId:
 
     @classmethod
     def of_table_stream(cls, arn: str) -> StreamId | None:
-        """Return the stream of a DynamoDB table by its ARN; None if the text is not one."""
+        """Return the stream of a DynamoDB table by its ARN; None if the text is not such an ARN."""
         match = _TABLE_STREAM_ARN.fullmatch(arn)
         return None if match is None else cls(match["name"], arn)
 
     @property
     def is_of_table(self) -> bool:
-        """Whether it is the stream of a DynamoDB table."""
+        """Whether this is the stream of a DynamoDB table."""
         return self.arn is not None and _TABLE_STREAM_ARN.fullmatch(self.arn) is not None
 
     def _part(self, name: str) -> str | None:

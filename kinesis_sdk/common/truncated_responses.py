@@ -3,8 +3,8 @@
 botocore does not compare the length of a response with the length that its header declares. botocore treats the part that
 arrived as the whole response, and a truncated JSON document becomes a result without members. Most calls notice that a member is
 missing. Calls of DynamoDB do not notice it: a truncated Scan reads as "no items" and a truncated GetItem as "no such item",
-and a worker that trusted it would start the stream from the beginning. The hook of this module rejects such responses with
-botocore's error for them. The call is then retried like a call that received no response.
+and a worker that trusted this result would start the stream from the beginning. The hook of this module rejects such responses with
+botocore's error for truncated responses. The call is then retried like a call without a response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOOK = "kinesis-sdk-truncated-responses"
 def reject_truncated_responses(client: Any) -> None:
     """Make a boto3 client reject truncated responses.
 
-    Calling it again for the same client has no effect. Objects that are not boto3 clients are left alone.
+    Calling it again for the same client has no effect. Objects that are not boto3 clients are not changed.
     """
     from botocore.client import BaseClient
 

@@ -1,8 +1,8 @@
 """User records of a batch, each created when it is accessed.
 
 A batch of small records holds tens of thousands of user records, and most handlers read each once, in order. So the batch
-keeps columns: payloads and partition keys, and the Kinesis record that carried them. A `UserRecord` lives as long as its
-reader holds it. Creating all of them in advance costs twice the CPU, half of it in the garbage collector.
+keeps columns: payloads and partition keys, and the Kinesis record that carried them. A `UserRecord` exists only as long as its reader
+holds it. Creating all records in advance costs twice the CPU time, half of it in the garbage collector.
 
 The fields of a `KinesisRecord` are passed on by position: a `UserRecord` begins with them, in their order, and an aggregate
 replaces the first two. A new field of both classes needs no change here.
@@ -30,7 +30,7 @@ _NOT_AGGREGATED = (0, None, False, NO_HEADERS)
 
 USER_RECORD_OVERHEAD = 64
 """Bytes of a user record in a batch in addition to its payload: two column entries and the header of a bytes object
-(measured, CPython 3.11). An empty payload takes 16. A record with an explicit hash key takes twice as much, for the text."""
+(measured, CPython 3.11). An empty payload takes 16. A record with an explicit hash key takes twice as many bytes, because of the text."""
 
 
 class RecordRun(Protocol):
@@ -65,7 +65,7 @@ class RecordRun(Protocol):
 
     @property
     def overhead(self) -> int:
-        """Bytes of memory in addition to the Kinesis records that the user records came in."""
+        """Bytes of memory in addition to the Kinesis records that carried the user records."""
         ...
 
 
@@ -78,7 +78,7 @@ class AggregatedRun:
         partition_keys: Partition key of each user record.
         explicit_hash_keys: Explicit hash key or None of each user record; None instead of a sequence if no user record has one.
         headers: Headers of each user record; None if no user record has any.
-        sealed_size: Bytes of the sealed body that contained them; None if there was none.
+        sealed_size: Bytes of the sealed body that contained the user records; None if there was none.
     """
 
     __slots__ = (
@@ -233,7 +233,7 @@ class UserRecords(Sequence[UserRecord]):
     pickling gives a list.
 
     Args:
-        runs: The runs that it consists of, in order.
+        runs: The runs of the batch, in order.
     """
 
     __slots__ = ("_ends", "_runs")
@@ -331,7 +331,7 @@ class UserRecords(Sequence[UserRecord]):
 
     @property
     def overhead(self) -> int:
-        """Bytes of memory in addition to the Kinesis records that the user records came in."""
+        """Bytes of memory in addition to the Kinesis records that carried the user records."""
         return sum([run.overhead for run in self._runs])
 
     @property

@@ -16,7 +16,7 @@ _told: set[tuple[str, float]] = set()
 """Fields and values that `warn_of_millis` has warned of."""
 
 MAX_INT = 2**63 - 1
-"""Maximum of settings without a maximum of their own: counters, other languages and databases have 64 bits."""
+"""Maximum of settings without a maximum of their own, because counters, other languages and databases have 64 bits."""
 
 
 def check_int(field: str, value: object, low: int, high: int | None = None) -> None:
@@ -62,7 +62,7 @@ def warn_of_millis(field: str, value: float, least: float) -> None:
     Args:
         field: The field.
         value: Its value in seconds, which is valid.
-        least: Minimum seconds that look like milliseconds.
+        least: Minimum value that looks like milliseconds.
     """
     if value < least or (field, value) in _told:
         return

@@ -15,7 +15,7 @@ LEVEL = 1
 not cached."""
 
 _SKIPPED = b"\x50\x2a\x4d\x18"
-"""First bytes, before the length, of a frame that decoders skip."""
+"""First bytes of a frame that decoders skip; the length follows."""
 
 
 class Library(NamedTuple):

@@ -33,9 +33,8 @@ _RETRIES = Backoff(0.1, 2.0)
 class PreparedCheckpoint:
     """First half of a two-phase checkpoint, which is already stored; `checkpoint` is the second half.
 
-    Between the two, the application makes its own state durable. If the application crashes there, the next owner finds
-    ``pending_checkpoint`` and ``pending_checkpoint_state`` in the `ShardContext` of ``initialize`` and decides which
-    position is right.
+    Between the two halves, the application makes its own state durable. If the application crashes there, the next owner finds
+    ``pending_checkpoint`` and ``pending_checkpoint_state`` in the `ShardContext` of ``initialize`` and decides which position to use.
 
     Attributes:
         position: Position that becomes the checkpoint.
@@ -72,7 +71,7 @@ class Checkpointer:
         rng: Source of jitter.
         timeout: Maximum seconds for which one call retries.
         metrics: Metrics of the shard.
-        around: Returns a context manager around each checkpoint that is written, for its position; None for nothing.
+        around: Returns a context manager around each write of a checkpoint, given its position; None for none.
     """
 
     def __init__(
@@ -143,8 +142,8 @@ class Checkpointer:
         (`RecordHandler.starting_position`), a call without a position writes nothing until delivery has passed that checkpoint.
 
         Args:
-            position: A delivered record, or its sequence number; None means everything delivered so far. In
-                ``shard_ended``, the last delivered position stands for the end of the shard.
+            position: A delivered record, or its sequence number; None means all records delivered so far. In ``shard_ended``, the last
+                delivered position means the end of the shard.
             sub_sequence_number: Index inside an aggregate, for a sequence number; None means 0, the *first* record of an
                 aggregate (as in the KCL).
 
@@ -152,7 +151,7 @@ class Checkpointer:
             InvalidCheckpointError: If the position is not between the last checkpoint and the largest delivered position.
             LeaseLostError: If the lease is no longer held; another worker resumes from the last checkpoint.
             AwsError: If the lease table did not accept the write within ``checkpoint_timeout``.
-            LeaseStoreError: The same, from a lease store that is not DynamoDB.
+            LeaseStoreError: If a lease store other than DynamoDB did not accept the write.
         """
         with self._lock:
             self._store_checkpoint(self._checked(self._position(position, sub_sequence_number)))
@@ -172,11 +171,11 @@ class Checkpointer:
         Args:
             position: As for `checkpoint`.
             sub_sequence_number: As for `checkpoint`.
-            state: Bytes for the next owner, if this worker crashes before the second half; None for none. The bytes must fit
+            state: Bytes for the next owner, if this worker crashes before the second half; None for no state. The bytes must fit
                 into a DynamoDB item with the lease (400 KB minus about 1 KB).
 
         Raises:
-            InvalidCheckpointError: If the state is not bytes, or as for `checkpoint`.
+            InvalidCheckpointError: If the state is not bytes, or for the reasons of `checkpoint`.
             LeaseLostError, AwsError: As for `checkpoint`.
         """
         if state is not None and not isinstance(state, bytes):
@@ -195,11 +194,11 @@ class Checkpointer:
         already is not written again.
 
         Args:
-            position: A delivered position, or `last_checkpoint` to keep the checkpoint, whatever it is.
+            position: A delivered position, or `last_checkpoint` to keep the current checkpoint.
             state: The state, with the limit of `prepare_checkpoint`; None removes it.
 
         Raises:
-            InvalidCheckpointError: If the state is not bytes, or as for `checkpoint`.
+            InvalidCheckpointError: If the state is not bytes, or for the reasons of `checkpoint`.
             LeaseLostError, AwsError: As for `checkpoint`.
         """
         if state is not None and not isinstance(state, bytes):
@@ -332,7 +331,7 @@ class Checkpointer:
             self._first = position
 
     def limit_to(self, limit: Callable[[], ExtendedSequenceNumber | None]) -> None:
-        """Limit checkpoints to the position that a function returns; if it returns None, none is accepted."""
+        """Limit checkpoints to the position that a function returns; if it returns None, no checkpoint is accepted."""
         self._limit = limit
 
     def advance(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber | None:
@@ -345,9 +344,9 @@ class Checkpointer:
         self._bound = bound
 
     def restart(self) -> None:
-        """Restart at the checkpoint: nothing is delivered, and the shard has not ended."""
+        """Restart at the checkpoint: no record counts as delivered, and the shard has not ended."""
         self._bound, self._at_shard_end = None, False
 
     def end_shard(self) -> None:
-        """Let the last delivered position stand for SHARD_END from now on."""
+        """Let the last delivered position mean SHARD_END from now on."""
         self._at_shard_end = True

@@ -80,7 +80,7 @@ class LeaseConfig:
 
     lease_renewal_schedule: Literal["sparse", "kcl2"] | None = None
     """Schedule of renewals: ``"kcl2"`` renews a lease every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half
-    as often (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time
+    as often (6.6 s). The schedule ``"sparse"`` costs half as much, and tolerates an unreachable table for a third of the failover time
     instead of two thirds. None: sparse for the balanced strategy, kcl2 for the kcl2 strategy."""
 
     lease_scan_interval: float = 1.0
@@ -94,12 +94,12 @@ class LeaseConfig:
 
     graceful_lease_handoff_timeout: float = 30.0
     """Maximum seconds for an owner to finish its batch and to checkpoint after another worker has requested its lease, 0 to
-    3,600. Then the requester takes the lease. 0 takes leases without a request."""
+    3,600. Then the requester takes the lease. With 0, leases are taken without a request."""
 
     initial_rebalance_delay: float = 0.0
     """Seconds during which a worker without leases takes only unowned leases and requests none from live workers, 0 to
-    3,600. For deployments that start the new worker before they stop the old one: the new worker then gets the leases that
-    the old one releases, and each lease moves once instead of twice."""
+    3,600. This is for deployments that start the new worker before they stop the old worker: the new worker then gets the leases that the
+    old worker releases, and each lease moves once instead of twice."""
 
     lease_strategy: StrategyName | LeaseStrategy = "balanced"
     """``"balanced"`` gives every worker and every worker group its share with the fewest moves; ``"kcl2"`` works like the
@@ -119,12 +119,12 @@ class LeaseConfig:
     """Maximum leases that this worker holds, 1 or more; None for no limit."""
 
     max_leases_to_steal_at_one_time: int | None = None
-    """Maximum leases to request from live workers per scan of the lease table; 0 requests none. None leaves it to the
+    """Maximum leases to request from live workers per scan of the lease table; with 0, none are requested. None leaves it to the
     strategy: ``"kcl2"`` requests 1, ``"balanced"`` requests its whole share."""
 
     worker_group: str | None = None
-    """Label of the zone or cluster in which this worker runs, 1 to 128 characters. The worker id begins with this label,
-    where other workers read it. None: no group."""
+    """Label of the zone or cluster in which this worker runs, 1 to 128 characters. The worker id begins with this label, so that other
+    workers see it. None: no group."""
 
     worker_group_separator: str = GROUP_SEPARATOR
     """Text after the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
@@ -268,12 +268,12 @@ class RetrievalConfig:
     """Version of HTTP for the subscriptions of enhanced fan-out. With ``"1.1"``, each shard has a connection and a thread. With
     ``"2"``, which the KCL uses, 128 shards share a connection, and all shards share at most four threads; needs the extra
     ``http2``. Events and errors are the same. HTTP/1.1 is used if the endpoint does not offer HTTP/2, behind a proxy, and with
-    a modified boto3 client. Not tried on AWS yet."""
+    a modified boto3 client. HTTP/2 has not been tried on AWS yet."""
 
     wire_format: Literal["json", "cbor"] = "json"
     """Encoding of GetRecords. With ``"cbor"``, which the KCL uses, shards with large Kinesis records (2 KiB and more on average, or 512
-    bytes without the extra ``fast``) are read with a quarter fewer bytes and a third of the CPU time; other shards stay JSON. The
-    records are the same. No effect on enhanced fan-out. Not tried on AWS yet, and not every endpoint knows it; see
+    bytes without the extra ``fast``) are read with a quarter fewer bytes and a third of the CPU time; other shards use JSON. The records
+    are the same. CBOR has no effect on enhanced fan-out. It has not been tried on AWS yet, and some endpoints do not support it; see
     `docs/endpoints.md`."""
 
     max_records: int = 10_000
@@ -281,17 +281,17 @@ class RetrievalConfig:
     of the handler, see `ConsumerConfig.batch_records`."""
 
     idle_time_between_reads: float = 1.0
-    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600. Behind the tip there is no pause. A shard that
-    finds records after such a pause ends the pauses of its stream's other shards, at most once a second."""
+    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600. Behind the tip, there is no pause. If a shard has
+    records after such a pause, the pauses of its stream's other shards end, at most once a second."""
 
     min_idle_time_between_reads: float | None = None
     """Seconds of the pause at the tip of a shard after a read that returned records, 0.2 to
-    ``idle_time_between_reads``; None means half of that. Each read is a batch, and costs a checkpoint if the handler makes
+    ``idle_time_between_reads``; None means half of this value. Each read is a batch, and costs a checkpoint if the handler makes
     one per batch (0.5 s: 120 UpdateItem per minute and busy shard)."""
 
     max_idle_time_between_reads: float | None = None
     """Seconds to which the pause at the tip of a shard grows while reads return nothing, ``idle_time_between_reads`` to
-    3,600; None means ``idle_time_between_reads`` (1 s: 60 GetRecords per minute and idle shard), or twice that for DynamoDB Streams,
+    3,600; None means ``idle_time_between_reads`` (1 s: 60 GetRecords per minute and idle shard), or twice this value for DynamoDB Streams,
     which bill GetRecords."""
 
     max_prefetch_bytes: int = 64 * 1024 * 1024
@@ -309,8 +309,8 @@ class RetrievalConfig:
     application must agree; otherwise the owner of a shard decides whether a copy is delivered."""
 
     max_repetition_bytes: int = MAX_BYTES
-    """Maximum bytes of memory per shard for recognizing repetitions of idempotent producers, 1 MiB to 4 GiB. Usually less
-    than 1 MB is used: for the last minute of the shard, or the ``dedup_window`` of its named records. The default (64 MiB) is
+    """Maximum bytes of memory per shard for recognizing repetitions of idempotent producers, 1 MiB to 4 GiB. Usually, less than 1 MB is
+    used, for the last minute of the shard or the ``dedup_window`` of its named records. The default (64 MiB) is
     enough for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. If the memory is
     too small, every batch searches the stream again, which is slow."""
 
@@ -327,8 +327,8 @@ class RetrievalConfig:
     never deregistered."""
 
     consumer_arn: str | None = None
-    """ARN of an already registered consumer, 1 to 2,048 characters, for enhanced fan-out of a worker with one stream. With
-    several streams, each `StreamSpec` has its own. None registers a consumer under ``consumer_name``."""
+    """ARN of an already registered consumer, 1 to 2,048 characters, for enhanced fan-out of a worker with one stream. With several
+    streams, each `StreamSpec` has its own ARN. None registers a consumer under ``consumer_name``."""
 
     def __post_init__(self) -> None:
         check_choice("retrieval.retrieval_mode", self.retrieval_mode, ("polling", "fanout"))
@@ -464,7 +464,7 @@ class FailureConfig:
     restarted. A handler that hangs is only reported, see ``handler_timeout``."""
 
     handler_timeout: float | None = None
-    """Seconds after which a handler callback that still runs makes the worker release the shard's lease, 1 to 86,400. The next
+    """Maximum seconds of a handler callback, 1 to 86,400: after that, the worker releases the shard's lease. The next
     owner starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new
     call, but cannot checkpoint. None never releases."""
 
@@ -484,7 +484,7 @@ class FailureConfig:
 
 
 def _told_of_groups(cls: type[_T]) -> type[_T]:
-    """Make the constructor's error for a field outside its group name that group, which Python's own error does not."""
+    """Let the constructor's error for a field of a group name that group, because Python's own error does not."""
     init: Any = cls.__init__
 
     @functools.wraps(init)
@@ -531,12 +531,12 @@ class ConsumerConfig:
     policy object (`RetryBatch`, `BisectBatch`, `StopWorker`)."""
 
     concurrency: int = 1
-    """Number of partition keys of one shard that are processed at the same time, each in order; 1 to 1,000. 1 delivers
-    the records of all keys together. A handler class may set its own, see `RecordHandler`."""
+    """Number of partition keys of one shard that are processed at the same time, each in order; 1 to 1,000. With 1, the records of all
+    keys are delivered together. A handler class may set its own number, see `RecordHandler`."""
 
     batch_records: int | None = 1_000
     """Maximum user records per call of the handler, and per transaction of a sink, which may have a lower limit
-    (`Sink.max_records`); 1 or more. None: all records of a response, which may be tens of thousands. A stop waits for the end of
+    (`Sink.max_records`); 1 or more. None means all records of a response, which may be tens of thousands. A stop waits for the end of
     a call. After failures, calls get fewer records for a while."""
 
     max_threads: int = 32
@@ -550,18 +550,18 @@ class ConsumerConfig:
     """For automatic checkpoints: maximum seconds between the end of a batch and its checkpoint, 0 to 86,400."""
 
     checkpoint_records: int | None = None
-    """For automatic checkpoints: number of records after which to checkpoint before ``checkpoint_interval`` is over; 1 or
-    more. None means by time only."""
+    """For automatic checkpoints: number of records after which to checkpoint before ``checkpoint_interval`` has passed; 1 or more. None
+    means by time only."""
 
     deserializer: Deserializer | None = None
     """Decodes payloads for ``record.value``, on first access; see `kinesis_sdk.serialization`. With several streams, each
     `StreamSpec` may have its own. None: ``record.value`` is ``record.data``."""
 
     delivery_delay: float = 0.0
-    """Seconds after its arrival at Kinesis before which no record is delivered, 0 to 31,536,000; for a stream of records that have
-    to wait. The time is measured by the clock of Kinesis, and a record comes up to two seconds late, never early. Nothing is
-    checkpointed meanwhile, no thread waits, and lag is counted from the moment at which a record is due. The retention period of
-    the stream must be longer. With several streams, each `StreamSpec` may have its own. 0 delivers at once."""
+    """Seconds after its arrival at Kinesis before which no record is delivered, 0 to 31,536,000; for a stream whose records have to wait.
+    The time is measured by the clock of Kinesis, and a record is delivered up to two seconds late, but never early. During the delay, no
+    checkpoint is made, no thread waits, and lag is counted from the moment at which a record is due. The retention period of
+    the stream must be longer. With several streams, each `StreamSpec` may have its own delay. With 0, records are delivered at once."""
 
     leases: LeaseConfig = field(default_factory=LeaseConfig)
     """Settings for leases: failover time, strategy, intervals, handoff."""
@@ -576,7 +576,7 @@ class ConsumerConfig:
     """Settings for shard sync, lease cleanup, several streams and Java KCL 3 fleets."""
 
     failure: FailureConfig = field(default_factory=FailureConfig)
-    """Settings for failures: backoff, stalled shards, handlers that hang, checkpoints that fail."""
+    """Settings for failures: backoff, stalled shards, hanging handlers, failed checkpoints."""
 
     def __post_init__(self) -> None:
         if isinstance(self.initial_position, datetime):
@@ -628,7 +628,7 @@ class ConsumerConfig:
         return cls().with_fields(**found.config)
 
     def with_fields(self, **fields: Any) -> ConsumerConfig:
-        """Return a copy with some fields changed, given by name alone, whatever their group.
+        """Return a copy with some fields changed; fields of all groups are given by name alone.
 
         ``ConsumerConfig().with_fields(initial_position="TRIM_HORIZON", failover_time=5)`` is for settings that come from
         a file or the command line. Type checkers do not see the names; in code, prefer the groups.

@@ -1,13 +1,13 @@
 """Handlers: a function of a batch, or a class with the callbacks of the KCL; plain or ``async def``.
 
 **Coroutines.** A function, or any callback of a class, may be ``async def``. All coroutines of a worker run on one event
-loop thread, so a thousand shards can await concurrently without a thousand threads. Code that blocks instead of awaiting
-blocks all shards and belongs in a plain function. The order is the same as for plain callbacks: one callback of a shard at
+loop thread, so a thousand shards can await concurrently without a thousand threads. Code that blocks instead of awaiting blocks all
+shards, so it belongs in a plain function. The order of calls is the same as for plain callbacks: one callback of a shard at
 a time (or one per partition key, with ``concurrency``), and the next batch only after the coroutine has returned.
 
 **Cancellation.** Neither a lost lease nor a clean stop cancels a running coroutine: both wait for its end, as they wait for
-a plain callback. Only an immediate stop (a second signal, or the timeout of ``stop(timeout)``) cancels running coroutines, and
-nothing is checkpointed after it. A coroutine that is cancelled for another reason counts as failed.
+a plain callback. Only an immediate stop (a second signal, or the timeout of ``stop(timeout)``) cancels running coroutines, and no
+checkpoint is made after it. A coroutine that is cancelled for another reason counts as failed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ShardContext:
 
 
 class _NoTransaction:
-    """Stands for the transaction if the worker has no sink."""
+    """Replaces the transaction if the worker has no sink."""
 
     def __bool__(self) -> bool:
         return False
@@ -77,7 +77,7 @@ _NO_TRANSACTION = _NoTransaction()
 
 @dataclass(frozen=True, kw_only=True)
 class RecordBatch:
-    """User records of one shard, in order; never empty, unless ``RecordHandler.empty_batches`` asks for that.
+    """User records of one shard, in order; never empty, unless ``RecordHandler.empty_batches`` is set.
 
     Attributes:
         records: The records; with ``concurrency``, all with the same partition key. Usually not a list: a record is created
@@ -85,7 +85,7 @@ class RecordBatch:
         shard_id: Id of the shard.
         stream: The stream.
         checkpointer: Stores checkpoints of the shard.
-        header: Header of the response that the records came in. Several batches share it if a response is delivered in
+        header: Header of the response that contained the records. Several batches share it if a response is delivered in
             parts, so `ResponseHeader.ended` does not mean that this batch is the shard's last batch.
         transaction: With ``Worker(sink=…)``, the open transaction of the sink. Writes to this transaction take effect
             together with the position of the batch when the handler returns, and not at all if it raises. The type
@@ -146,8 +146,8 @@ class RecordHandler(ABC):
     """Callbacks for one shard. Subclass it; the worker creates one instance per shard and acquisition of its lease.
 
     Callbacks of one shard never overlap, except ``process_records`` with a ``concurrency`` above 1. The handler makes all
-    checkpoints itself, unless ``ConsumerConfig.auto_checkpoint`` is True. Each callback may be ``async def``; the module's
-    documentation says how coroutines run.
+    checkpoints itself, unless ``ConsumerConfig.auto_checkpoint`` is True. Each callback may be ``async def``; the module's documentation
+    describes how coroutines run.
 
     Attributes:
         concurrency: Partition keys of one shard that may be processed concurrently; None uses
@@ -164,9 +164,9 @@ class RecordHandler(ABC):
         self,
         shard: ShardContext,  # noqa: ARG002
     ) -> StartingPosition | Awaitable[StartingPosition | None] | None:
-        """Called before ``initialize`` at each acquisition of the shard; returns where to start reading.
+        """Called before ``initialize`` at each acquisition of the shard; returns the position at which to start reading.
 
-        For applications that keep their own positions, for example in the same transaction as their results. The default
+        This is for applications that keep their own positions, for example in the same transaction as their results. The default
         returns None: reading starts at the lease's checkpoint.
 
         A position replaces the lease's checkpoint for this acquisition, without changing the lease table. Records before the
@@ -186,12 +186,10 @@ class RecordHandler(ABC):
             * None: the lease's checkpoint.
             * An `ExtendedSequenceNumber`: the last processed user record. Delivery starts with the next user record, even if
                 it is in the same aggregate.
-            * A decimal sequence number: the same with sub-sequence number 0, as in ``checkpoint``. Only the first user record
+            * A decimal sequence number: the same position with sub-sequence number 0, as in ``checkpoint``. Only the first user record
                 of an aggregate counts as processed.
             * ``"TRIM_HORIZON"``: the oldest record.
-            * ``"LATEST"``: the tip of the shard. If this application read a parent of the shard to its end, LATEST means the
-                beginning, so that resharding loses nothing. It is pinned in the lease only if the lease starts at LATEST as
-                well. Otherwise LATEST is the tip at each acquisition, and records that arrive while no worker reads the shard are skipped.
+            * ``"LATEST"``: the tip of the shard. If this application read a parent of the shard to its end, LATEST means the beginning, so that resharding loses no record. LATEST is pinned in the lease only if the lease also starts at LATEST. Otherwise LATEST is the tip at each acquisition, and records that arrive while no worker reads the shard are skipped.
             * A `datetime` with a time zone: the first record that arrived at that time or later.
         """
         return None
@@ -223,7 +221,7 @@ class RecordHandler(ABC):
         return None
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> CallbackResult:  # noqa: B027
-        """Called when the worker stops or hands off the lease: the last chance to checkpoint. The default does nothing."""
+        """Called when the worker stops or hands off the lease; this is the last chance to checkpoint. The default does nothing."""
 
 
 class FunctionHandler(RecordHandler):
@@ -306,7 +304,7 @@ class AwaitingHandler:
 
 
 Handler = Callable[[RecordBatch], CallbackResult] | type[RecordHandler] | Callable[[], RecordHandler]
-"""A handler as `Worker` accepts it: a function of a batch, a `RecordHandler` class, or a factory of handlers."""
+"""A handler in a form that `Worker` accepts: a function of a batch, a `RecordHandler` class, or a factory of handlers."""
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,11 @@ class ShardHealth:
     Attributes:
         shard_id: Id of the shard.
         state: State of its shard consumer.
-        oldest_unprocessed_millis: Age of the oldest unprocessed record in milliseconds: the lag to alert on. 0 if all
-            records were processed as of the last read, None if unknown. See the metric ``OldestUnprocessedRecordAge``
+        oldest_unprocessed_millis: Age of the oldest unprocessed record in milliseconds: the lag to alert on. It is 0 if all records were
+            processed as of the last read, None if unknown. See the metric ``OldestUnprocessedRecordAge``
             for its error.
-        read_lag_millis: Milliseconds by which the last read was behind the tip of the shard, as Kinesis reported it; None
-            if it did not. Does not include records that were read but not yet processed.
+        read_lag_millis: Milliseconds by which the last read was behind the tip of the shard, as reported by Kinesis; None if it reported
+            none. This excludes records that were read but not yet processed.
         seconds_since_progress: Seconds since the last successful fetch or delivery.
         records_delivered: Number of user records delivered under this lease.
         checkpoint: Stored checkpoint.
@@ -112,7 +112,7 @@ class WorkerHealth:
             before the first scan.
         renewal_overdue_seconds: Maximum seconds by which the renewal of a held lease is late; 0 while renewals succeed in time.
         failover_time: ``LeaseConfig.failover_time``.
-        stuck_loops: Loops of the worker that have ended, or that have been in one call for more than ten minutes.
+        stuck_loops: Loops of the worker that have ended, or whose current call has taken more than ten minutes.
         until: The moment at which the worker ends, in ISO 8601; None if it does not end by itself.
     """
 
@@ -160,12 +160,12 @@ class WorkerHealth:
         return found
 
     def ready_problems(self) -> list[str]:
-        """Return the problems that keep the worker from taking and processing shards, for ``/ready``.
+        """Return the problems that prevent the worker from taking and processing shards, for ``/ready``.
 
-        Lag, and handlers that fail or hang, do not count: they call for alerts, and say nothing about a deployment.
+        Lag, and handlers that fail or hang, do not count: they require alerts, but are not a reason to stop a deployment.
 
         Returns:
-            Sentences for an operator, `live_problems` first; empty if there are none.
+            Sentences for an operator, `live_problems` first; empty if there are no problems.
         """
         found = self.live_problems()
         if not self.running:

@@ -27,7 +27,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class AroundCheckpoints:
-    """Gives a context manager for each checkpoint of a shard, which enters all interceptors. Errors of interceptors are logged."""
+    """Returns a context manager for each checkpoint of a shard, which enters all interceptors. Errors of interceptors are logged."""
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor], stream: StreamId, shard_id: str) -> None:
         self._interceptors = interceptors

@@ -31,7 +31,7 @@ _VERSION_1 = {
     "KclSTSAssumeRoleSessionCredentialsProvider": "StsAssumeRoleCredentialsProvider",
     "KclStsAssumeRoleCredentialsProvider": "StsAssumeRoleCredentialsProvider",
 }
-"""Other names: names in version 1 of the SDK for Java, which most files still have, and the KCL's own classes."""
+"""Other names: the names in version 1 of the SDK for Java, which most files still have, and the KCL's own classes."""
 
 _DEFAULT = "DefaultCredentialsProvider"
 _PROFILE = "ProfileCredentialsProvider"
@@ -56,7 +56,7 @@ class Provider:
     Attributes:
         name: Name in version 2 of the SDK for Java, without its package.
         profile: Profile, for ``ProfileCredentialsProvider``; None is botocore's default profile.
-        role_arn: Role, for ``StsAssumeRoleCredentialsProvider``, to which the fields below belong, too.
+        role_arn: Role, for ``StsAssumeRoleCredentialsProvider``, which also uses the following fields.
     """
 
     name: str

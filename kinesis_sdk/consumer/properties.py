@@ -45,7 +45,7 @@ Reader = Callable[[str, str, Notes], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationSettings:
-    """Settings of a file about the application; None for a key that the file does not have."""
+    """Settings of the application in a file; None for a key that the file does not have."""
 
     application_name: str | None = None
     """Name of the application, for `Worker`."""
@@ -74,7 +74,7 @@ class ApplicationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings of a file about connections and credentials."""
+    """Settings of connections and credentials in a file."""
 
     region_name: str | None = None
     """Region of all clients."""
@@ -92,10 +92,10 @@ class ClientSettings:
     """Chain of credentials providers; empty for botocore's default chain."""
 
     dynamodb_credentials: tuple[Provider, ...] = ()
-    """The same for DynamoDB; ``credentials`` if it is empty."""
+    """The chain for DynamoDB; ``credentials`` applies if it is empty."""
 
     cloudwatch_credentials: tuple[Provider, ...] = ()
-    """The same for CloudWatch; ``credentials`` if it is empty."""
+    """The chain for CloudWatch; ``credentials`` applies if it is empty."""
 
     def session(
         self,
@@ -103,10 +103,10 @@ class ClientSettings:
         *,
         service: Literal["kinesis", "dynamodb", "cloudwatch"] = "kinesis",
     ) -> boto3.Session:
-        """Return a session with the credentials of a service; botocore refreshes those that expire.
+        """Return a session with the credentials of a service; botocore refreshes credentials that expire.
 
         Args:
-            region_name: Region of the session; None leaves it to botocore.
+            region_name: Region of the session; with None, botocore determines it.
             service: The service.
 
         Raises:
@@ -153,7 +153,7 @@ class KclProperties:
     """Keys whose effect differs from the file's value, with the difference."""
 
     unknown: list[tuple[str, str | None]]
-    """Keys that the KCL does not know either (it silently ignores them), with the closest key that it knows."""
+    """Keys that the KCL does not know either and silently ignores, with the closest known key."""
 
     elsewhere: Notes
     """Keys that are not settings of `ConsumerConfig`, with their counterparts."""

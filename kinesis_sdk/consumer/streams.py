@@ -4,8 +4,8 @@ With one stream, the lease key is the shard id, as in the KCL's single-stream mo
 ``account:name:creationEpoch:shardId``, and the row also has ``streamName`` (``account:name:creationEpoch``) and ``shardId``
 (KCL ``DynamoDBMultiStreamLeaseSerializer``). A worker in one mode ignores leases of the other mode.
 
-The creation epoch (seconds since 1970) distinguishes a stream from a former stream of the same name. The KCL takes it from
-its user. Unless the user gives it, this package reads it with DescribeStreamSummary, once per stream, so a recreated stream
+The creation epoch (seconds since 1970) distinguishes a stream from a former stream of the same name. In the KCL, the user supplies the
+epoch. Unless the user gives it, this package reads it with DescribeStreamSummary, once per stream, so a recreated stream
 gets new leases automatically.
 """
 
@@ -47,9 +47,9 @@ class StreamSpec:
 
     Attributes:
         stream: Name or ARN of the stream. The ARN of a stream in another account needs that account's permission.
-        creation_epoch: Creation time of the stream in seconds since 1970, as a part of its lease keys. The default None
+        creation_epoch: Creation time of the stream in seconds since 1970, which is a part of its lease keys. The default None
             reads it with DescribeStreamSummary. Set the epoch if Java workers of the application use another value.
-        account_id: Twelve-digit account id, as a part of the lease keys. The default None takes it from the ARN, or reads
+        account_id: Twelve-digit account id, which is a part of the lease keys. The default None takes it from the ARN, or reads
             it with DescribeStreamSummary.
         initial_position: Position at which shards without a checkpoint start. The default None uses
             `ConsumerConfig.initial_position`.
@@ -112,7 +112,7 @@ class TrackedStream:
         return lease.stream_name == self.key
 
     def by_shard(self, leases: Iterable[Lease]) -> list[Lease]:
-        """Return this stream's leases with shard ids as keys, as plans use them."""
+        """Return this stream's leases with shard ids as keys, for plans."""
         if self.key is None:
             return [lease for lease in leases if self.owns(lease)]  # its lease keys are shard ids
         return [replace(lease, lease_key=lease.shard) for lease in leases if self.owns(lease)]
@@ -143,7 +143,7 @@ class StreamListener(Protocol):
 
 
 class StreamDirectory:
-    """The streams that a worker consumes now. Thread-safe; its lock is a leaf.
+    """The streams that a worker currently consumes. Thread-safe; its lock is a leaf.
 
     Without exactly one of ``stream`` and ``streams``, or with several streams and ``config.retrieval.consumer_arn``, it raises
     `ConfigError`.
@@ -208,7 +208,7 @@ class StreamDirectory:
             return None if key in self._suspended else self._current.get(key)
 
     def named_by(self, lease_key: str) -> TrackedStream | None:
-        """Return the stream of a lease key, judging by the form of the key alone; None if there is none."""
+        """Return the stream of a lease key, using only the form of the key; None if there is none."""
         key, _, shard_id = lease_key.rpartition(":")
         with self._lock:
             tracked = self._current.get(key or None)

@@ -1,9 +1,9 @@
-"""The end of a worker with ``until``: which records come before it, and when a shard and the application are done.
+"""The end of a worker with ``until``: the records before it, and the conditions under which a shard and the application are done.
 
 The end is one moment T by the clock of Kinesis. In each shard, delivery and checkpoint end before the first record that arrived
-at T or later. A shard without such a record is done once a read that began at T or later has found its tip. The lease table says
-which shards are done (`ProcessedUntil`), because every worker of the fleet must know this, even after the worker that read the shard has
-ended. Pure, except `service_date` and `until_moment`.
+at T or later. A shard without such a record is done once a read that began at T or later has found its tip. The lease table shows which
+shards are done (`ProcessedUntil`), because every worker of the fleet must know this, even after the worker that read the shard has ended.
+Pure, except `service_date` and `until_moment`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 _VISIBLE_AFTER = 2.0
 """Seconds after which an accepted record is certain to be in the responses of its shard. The delay is usually far below a second.
-A shard counts as read up to T only if a read that began this long after T has found its tip."""
+A shard counts as read up to T only if a read that began this time after T has found its tip."""
 
 
 def check_until(until: UntilOption | None) -> None:
@@ -111,7 +111,7 @@ class Until:
     def is_tip_after(self, header: ResponseHeader, *, empty: bool) -> bool:
         """Return whether a response shows that all records from before the moment were read.
 
-        Not for fan-out events, which may have waited on their way. ``empty`` is whether the response has no records.
+        This does not apply to fan-out events, which may have waited in transit. ``empty`` is whether the response has no records.
         """
         behind = header.millis_behind_latest
         # Some emulators report no lag. Then the response must be empty.

@@ -56,14 +56,13 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _OTHER_CONNECTIONS = 8
 _READ_TIMEOUT = 15.0
-"""Seconds to wait for more of a response: GetRecords returns up to 10 MiB, and a fan-out subscription sends an event every
-5 s."""
+"""Seconds to wait for further data of a response: GetRecords returns up to 10 MiB, and a fan-out subscription sends an event every 5 s."""
 _FAN_OUT_CONNECTIONS = 1_000
 """Maximum connections for subscriptions of enhanced fan-out. Each subscription holds one connection; connections are opened as needed."""
 
 
 _SIGNAL_CHECK_INTERVAL = 0.5
-"""Maximum seconds until the main thread notices a signal that the system delivered to another thread."""
+"""Maximum seconds until the main thread detects a signal that the system delivered to another thread."""
 _CLOSE_TIMEOUT = 5.0
 """Maximum seconds to wait until an asynchronous sink has closed its connections, which an aborted event loop never does."""
 _STUCK_AFTER = 600.0
@@ -108,7 +107,7 @@ class Worker:
         session: Creates the clients: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`. None uses a new session.
         region_name: Region for created clients; None uses the region of the stream's ARN, else the session's region.
         endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
-        lease_store: Store of the leases, or the URL of one, as in ``LeaseTableConfig.lease_store``: ``"sqlite:///leases.db"``.
+        lease_store: Store of the leases, or its URL, as in ``LeaseTableConfig.lease_store``: ``"sqlite:///leases.db"``.
             None uses the DynamoDB table. With another store, the worker needs no DynamoDB and makes no call to it.
         metrics: Sink for metrics; None records nothing.
         clock: Monotonic and wall clock; replaced in tests.
@@ -124,12 +123,12 @@ class Worker:
             URL ``"sqlite:///totals.db"``: each record takes effect exactly once. The handler gets an open transaction as
             ``RecordBatch.transaction``. A shard starts at the sink's position; the checkpoint of the lease may lag behind it.
             Needs a ``concurrency`` of 1.
-        interceptors: Called around each call of the handler, in their order, see `ConsumerInterceptor`.
+        interceptors: Called around each call of the handler, in order, see `ConsumerInterceptor`.
         stop_timeout: Maximum seconds for a clean stop: in `run` after a signal or `request_stop`, in `stop`, and at the end of a
             ``with`` or ``async with`` block. Then the worker stops immediately, and its leases expire. 0 or more; None waits
             indefinitely.
         health_port: Port at which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
-            65,535. 0 picks a free port; read it from the attribute of this name. None serves nothing.
+            65,535. With 0, a free port is chosen; read it from the attribute of this name. None serves nothing.
         health_host: Address of the health endpoint. ``"0.0.0.0"`` lets Kubernetes reach it.
 
     Attributes:
@@ -239,10 +238,10 @@ class Worker:
         self._store = self._open_store(field, lease_store)
 
     def run(self) -> None:
-        """Consume until stopped, or until everything before ``until`` is processed. Blocks.
+        """Consume until stopped, or until all records from before ``until`` are processed. Blocks.
 
         In the main thread, SIGINT and SIGTERM stop the worker cleanly: running callbacks finish, handlers may checkpoint,
-        leases are released. A second signal stops it immediately and leaves its leases to expire.
+        leases are released. A second signal stops the worker immediately, and its leases expire.
 
         Raises:
             AwsError: If the worker cannot work (no such stream, access denied, endpoint not reachable), at the start or
@@ -290,7 +289,7 @@ class Worker:
     def start(self) -> None:
         """Consume in background threads. Returns once the streams and the lease table are known to be usable.
 
-        While the lease table does not answer, a requested stop ends the start, and the worker has ended when this method returns.
+        While the lease table does not respond, a requested stop ends the start, and the worker has ended when this method returns.
 
         Raises:
             AwsError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
@@ -387,7 +386,7 @@ class Worker:
             timeout: Maximum seconds to wait; None waits indefinitely.
 
         Returns:
-            Whether the worker has ended. Call `stop` afterwards in any case; it raises the error that ended the worker.
+            Whether the worker has ended. Always call `stop` afterwards; it raises the error that ended the worker.
         """
         return self._threads.wait(timeout)
 
@@ -402,7 +401,7 @@ class Worker:
             Whether the stop was clean.
 
         Raises:
-            ConsumerError: If called from a callback of a handler, for which it would wait. Use `request_stop` there.
+            ConsumerError: If called from a handler's callback, because it would wait for this callback. Use `request_stop` there.
             KinesisSdkError: If a fatal error has stopped the worker.
         """
         if self._threads.is_current:
@@ -424,7 +423,7 @@ class Worker:
             self._engine.request_stop()
 
     def health(self) -> WorkerHealth:
-        """Return a snapshot of the worker. Cheap; may be called from any thread."""
+        """Return a snapshot of the worker. This is cheap, and may be called from any thread."""
         engine = self._engine
         now = self._clock.monotonic()
         return WorkerHealth(
@@ -670,7 +669,7 @@ class WorkerParts:
         config: Settings; usually those passed to the function, with a `BisectBatch`, a deserializer or a lease strategy added
             (`ConsumerConfig.with_fields`). None uses the passed settings.
         sink: As for `Worker`.
-        metrics: As for `Worker`. Not together with ``--metrics-port``, which sets its own sink.
+        metrics: As for `Worker`. Not allowed with ``--metrics-port``, which sets its own sink.
         interceptors: As for `Worker`.
         close: Called once when the worker has stopped, for example to close a producer of dead letters; None for nothing.
     """

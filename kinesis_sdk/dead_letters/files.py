@@ -30,8 +30,8 @@ _WARNINGS = 5
 class FileDeadLetters:
     """Dead letters in a file, for the workers of one machine.
 
-    Each line is a letter or a mark. Several processes may append to it, and replay from it at the same time. The file grows with
-    each mark: remove it when it has no letters left. Its permissions are checked like those of a `FileSpool`.
+    Each line is a letter or a mark. Several processes may append to it, and replay from it at the same time. The file grows with each
+    mark, so remove it when it has no letters left. Its permissions are checked like those of a `FileSpool`.
 
     Args:
         path: Path of the file; its directory must exist. The file is made with the first letter.
@@ -81,7 +81,7 @@ class FileDeadLetters:
                 yield replace(entry if payload else entry.without_payload(), state=state)
 
     def _lines(self, end: int | None) -> Iterator[tuple[bytes, int]]:
-        """Yield the lines up to ``end``, each with the offset after it; a line that was not written completely is left out."""
+        """Yield the lines up to ``end``, each with the offset after the line; an incomplete line is left out."""
         try:
             with self._path.open("rb") as file:
                 offset = 0
@@ -110,7 +110,7 @@ class FileDeadLetters:
             self._file.append(json.dumps(mark).encode("ascii") + b"\n", "a dead letter could not be marked")
 
     def close(self) -> None:
-        """Do nothing: no file is open."""
+        """Do nothing, because no file is open."""
 
 
 def _entry(line: bytes) -> DeadLetter | tuple[State | None, list[str]]:

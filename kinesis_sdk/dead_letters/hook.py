@@ -29,7 +29,7 @@ class DeadLetters:
     Args:
         place: Location such as ``sqlite:///letters.db``, ``file:letters.jsonl``, ``stream:orders-dead`` or ``sqs:`` and the URL of a
             queue, which is opened with the first record; or a `DeadLetterStore`.
-        application: Name of the application, at most 255 characters: letters of several applications may share a place.
+        application: Name of the application, at most 255 characters: letters of several applications may share a store.
         clock: Wall clock; replaced in tests.
 
     Raises:
@@ -53,7 +53,7 @@ class DeadLetters:
         self._store: DeadLetterStore | None = None
 
     def __call__(self, poison: PoisonRecord) -> Awaitable[None] | None:
-        """Keep a record; if a sink uses the same SQL database, in the transaction of the sink.
+        """Keep a record; if a sink uses the same SQL database, this happens in the sink's transaction.
 
         Raises:
             DeadLetterError: If it cannot be stored.
@@ -92,7 +92,7 @@ class DeadLetters:
             return self._store
 
     def close(self) -> None:
-        """Close the place, if it was opened here."""
+        """Close the store, if it was opened here."""
         with self._lock:
             if self._store is not None and isinstance(self._place, str):
                 self._store.close()

@@ -47,10 +47,10 @@ class DeadLetter:
 
     Attributes:
         history: Place of the original record, class of the last error, and attempts.
-        application: Name of the application whose handler failed; empty if it gave none.
+        application: Name of the application whose handler failed; empty if the hook has none.
         partition_key: Partition key.
         explicit_hash_key: Explicit hash key as decimal text; None if there was none, or if Kinesis did not return it.
-        headers: The headers that the producer of the record gave.
+        headers: The headers from the producer of the record.
         data: Payload; None if it was not read.
         size: Bytes of the payload.
         set_aside: Epoch milliseconds at which it was set aside, by the clock of the worker or of the store.
@@ -109,7 +109,7 @@ class DeadLetter:
         """The payload.
 
         Raises:
-            DeadLetterError: If it was not read.
+            DeadLetterError: If the payload was not read.
         """
         if self.data is None:
             raise DeadLetterError(f"the payload of dead letter {self.id} was not read")
@@ -129,7 +129,7 @@ class DeadLetter:
         return self.history.headers(self._bare(), application)
 
     def record(self) -> UserRecord:
-        """Return the record as a handler gets it: with its original ``id``, and with its history in the headers.
+        """Return the record for a handler, with its original ``id``, and with its history in the headers.
 
         Raises:
             DeadLetterError: If its payload was not read.
@@ -271,7 +271,7 @@ def _text(item: Mapping[str, Any], field: str, most: int) -> str:
 
 
 def _encodable(item: Mapping[str, Any], field: str, most: int) -> str:
-    """Return a text that may become a header. Not for keys: Kinesis may return any key, and the letter must be kept."""
+    """Return a text that may become a header. This does not apply to keys: Kinesis may return any key, and the letter must be kept."""
     value = _text(item, field, most)
     try:
         value.encode()

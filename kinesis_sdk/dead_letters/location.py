@@ -1,4 +1,4 @@
-"""The place of dead letters as text, in code, files and options."""
+"""The location of dead letters as text, in code, files and options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_dead_letters(location: str, *, connection: Connection | None = None) ->
     Args:
         location: ``stream:`` and the name or ARN of a Kinesis stream, ``sqs:`` and the URL of a queue, ``file:`` and a path, or the
             URL of a database.
-        connection: Region, profile and endpoint for a stream or a queue; None takes the usual AWS settings.
+        connection: Region, profile and endpoint for a stream or a queue; None uses the usual AWS settings.
 
     Raises:
         ConfigError: If it is not a location, or the database is not supported.

@@ -1,4 +1,4 @@
-"""Plans of replays and of drops, as commands and the console show them before they ask: see `kinesis_sdk.admin.changes`."""
+"""Plans of replays and of drops, which commands and the console show before they ask: see `kinesis_sdk.admin.changes`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kinesis_sdk.dead_letters.store import MAX_LETTERS, DeadLetterStore, Group, 
 
 _DROP_CHUNK = 500
 _MAX_REFUSED = 10
-"""Maximum streams that a refusal names."""
+"""Maximum number of streams that a rejection names."""
 
 Audit = Callable[..., None]
-"""Appends an event, with fields, to the audit log of a change; raises AuditLogError if it cannot."""
+"""Appends an event, with fields, to the audit log of a change; raises AuditLogError on failure."""
 
 
 @dataclass(kw_only=True)
@@ -85,7 +85,7 @@ class LetterChange:
         return letter
 
     def _chosen(self, *, payload: bool) -> Iterator[DeadLetter]:
-        """Yield the letters of the plan that are still chosen, without letters that arrived after the user agreed to it."""
+        """Yield the letters of the plan that are still selected, without letters that arrived after the user agreed to the plan."""
         for letter in self.store.letters(payload=payload):
             if letter.id in self._planned and self.selection.accepts(letter):
                 self._planned.remove(

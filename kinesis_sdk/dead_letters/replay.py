@@ -1,7 +1,7 @@
 """Replays of dead letters: their targets, their steps, and the states that a killed replay leaves behind.
 
-A letter is marked as *replaying* before anything happens to it, and as *replayed* when its record is stored again or its handler has
-returned. If a replay ends in between, the letters of one chunk stay *replaying*, and the next replay takes them again.
+A letter is marked as *replaying* before its replay begins, and as *replayed* when its record is stored again or its handler has returned.
+If a replay ends in between, the letters of one chunk stay *replaying*, and the next replay takes them again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Target(Protocol):
         """Return whether this target accepts a letter.
 
         Raises:
-            ConfigError: If this cannot be found out.
+            ConfigError: If this cannot be determined.
         """
 
     def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:

@@ -35,7 +35,7 @@ _TIMEOUT = 10.0
 class SqlDeadLetters:
     """Dead letters in SQLite or PostgreSQL (extra ``sql``): for the workers of one machine, or of a fleet.
 
-    Several applications may share the table, which is made with the first letter. Letters are listed without their payloads.
+    Several applications may share the table, which the first letter creates. Letters are listed without their payloads.
 
     Args:
         database: URL of SQLAlchemy, for example ``sqlite:///letters.db`` or ``postgresql+psycopg://host/database``, or an engine.
@@ -96,7 +96,7 @@ class SqlDeadLetters:
         raise DeadLetterError(f"{self.location}: dead letter {letter.id} was removed while it was stored")
 
     def keep_with(self, letter: DeadLetter, transaction: object) -> Awaitable[None] | None:
-        """Keep a letter in the transaction of a sink if the sink uses this database, else as `keep` does.
+        """Keep a letter in the transaction of a sink if the sink uses this database, otherwise like `keep`.
 
         In the sink's transaction, the letter and the position that passes the record are stored together.
         """
@@ -159,7 +159,7 @@ class SqlDeadLetters:
         return letter if letter.id == identity else None
 
     def _data(self, identity: str) -> bytes | None:
-        """Return a payload; None if the letter was dropped meanwhile."""
+        """Return a payload; None if the letter was dropped in between."""
         import sqlalchemy as sa
 
         query = sa.select(self._rows.c.data).where(self._rows.c.id == identity)

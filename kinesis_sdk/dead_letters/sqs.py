@@ -14,12 +14,12 @@ from kinesis_sdk.dead_letters.letter import DeadLetter, State
 MAX_MESSAGE = 1_048_576
 """Maximum bytes of a message."""
 MAX_RECEIVED = 10_000
-"""Maximum messages of one pass. SQS takes 120,000 (FIFO: 20,000) messages in flight for all readers of a queue."""
+"""Maximum messages of one pass. SQS allows 120,000 (FIFO: 20,000) messages in flight for all readers of a queue."""
 
 _VISIBILITY = 600
 """Seconds for which a message is hidden from other readers: longer than a replay of the letters that are read with it."""
 _WAIT = 2
-"""Seconds for which SQS waits for messages. With a wait, SQS asks all its servers."""
+"""Seconds for which SQS waits for messages. With a wait, SQS queries all its servers."""
 _EMPTY = 2
 """Consecutive empty responses after which a pass ends."""
 _BATCH = 10
@@ -28,7 +28,7 @@ _BATCH = 10
 class SqsDeadLetters:
     """Dead letters in an SQS queue.
 
-    A queue cannot be read without hiding its messages from other readers: for ten minutes, or until `close`. A queue stores no marks.
+    Reading a queue hides its messages from other readers for ten minutes, or until `close`. A queue stores no marks.
     So two simultaneous commands see different letters, and after a replay was killed, the next replay repeats the letters that were
     in progress. A replayed letter is deleted. Letters are lost when the queue's retention ends (at most 14 days), or its own redrive
     policy moves them.

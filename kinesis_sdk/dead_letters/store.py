@@ -1,4 +1,4 @@
-"""`DeadLetterStore`: the place of dead letters, as commands, the console and hooks use it; and the choice of letters."""
+"""`DeadLetterStore`: the store of dead letters for commands, the console and hooks; and the selection of letters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kinesis_sdk.dead_letters.letter import DeadLetter, State
 MAX_LETTERS = 100_000
 """Maximum letters of a file or a stream that one command reads; their identities take about 20 MB."""
 MAX_GROUPS = 1_000
-"""Maximum groups that are counted; further letters are counted together."""
+"""Maximum number of groups; further letters are counted together."""
 
 
 class DeadLetterStore(Protocol):
-    """A place of dead letters. Thread-safe for `keep`; the other methods are for one thread at a time.
+    """A place of dead letters. `keep` is thread-safe; all other methods are for one thread at a time.
 
     Keeping a letter again, because its record failed again, reopens it.
 
     Attributes:
-        location: The place as text, without passwords.
+        location: The location as text, without passwords.
         unreadable: Entries of the last pass of `letters` that are not dead letters.
     """
 
@@ -38,7 +38,7 @@ class DeadLetterStore(Protocol):
     def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:
         """Yield the letters that are not dropped, in about the order in which they were kept.
 
-        They are read in pages of bounded size. Letters that arrive meanwhile may be left out.
+        They are read in pages of bounded size. Letters that arrive during the pass may be left out.
 
         Args:
             payload: Whether to read payloads, too. Otherwise ``data`` may be None.
@@ -48,14 +48,14 @@ class DeadLetterStore(Protocol):
         """
 
     def mark(self, letters: Sequence[DeadLetter], state: State) -> None:
-        """Store the state of letters that `letters` has yielded; unknown ones are ignored.
+        """Store the state of letters that `letters` has yielded; unknown letters are ignored.
 
         ``REPLAYED`` is stored only for letters that are ``REPLAYING``. A letter may be open again by then: its record was put
         back into the stream, and failed there before the replay ended. Raises as `keep`.
         """
 
     def drop(self, letters: Sequence[DeadLetter]) -> None:
-        """Remove letters that `letters` has yielded, for good; unknown ones are ignored. Raises as `keep`."""
+        """Permanently remove letters that `letters` has yielded; unknown letters are ignored. Raises as `keep`."""
 
     def close(self) -> None:
         """Release connections and, for a queue, the messages that were read."""
@@ -63,7 +63,7 @@ class DeadLetterStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Choice of the letters that fulfill every condition.
+    """Selection of the letters that fulfill every condition.
 
     Attributes:
         ids: Identities; empty for all.
@@ -73,7 +73,7 @@ class Selection:
         applications: Names of applications; empty for all.
         since: Epoch milliseconds; letters that were set aside then or later. None for all.
         until: Epoch milliseconds; letters that were set aside before. None for all.
-        states: States; by default all but replayed ones.
+        states: States; by default, all states but ``REPLAYED``.
     """
 
     ids: frozenset[str] = frozenset()
@@ -114,9 +114,9 @@ class Group:
         shard_id: The shard.
         letters: Number of letters.
         size: Bytes of their payloads.
-        oldest: Epoch milliseconds at which the first of them was set aside.
-        newest: Epoch milliseconds at which the last of them was set aside.
-        replaying: Letters whose replay has begun and has no known end.
+        oldest: Epoch milliseconds at which the first letter was set aside.
+        newest: Epoch milliseconds at which the last letter was set aside.
+        replaying: Number of letters whose replay has begun and has no known end.
         example: Identity of the newest letter.
     """
 
@@ -148,10 +148,10 @@ class Grouped:
     """Letters by group.
 
     Attributes:
-        groups: The groups, those with the most letters first.
+        groups: The groups, the largest first.
         letters: Number of all letters.
         size: Bytes of all payloads.
-        ungrouped: Letters beyond the groups that are counted.
+        ungrouped: Number of letters outside these groups.
     """
 
     groups: list[Group] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Grouped:
 class LetterLog:
     """Index of a log of letters and marks, in which the last entry of a letter counts.
 
-    A first pass over the log adds every entry. A second pass asks for each letter of the log whether it still counts.
+    A first pass over the log adds every entry. A second pass checks for each letter of the log whether it still counts.
 
     Args:
         place: The log, for errors.

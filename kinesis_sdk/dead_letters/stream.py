@@ -29,13 +29,13 @@ MAX_PAGES = 10_000
 
 
 class StreamDeadLetters:
-    """Dead letters in a Kinesis stream, where any consumer finds the records as they were.
+    """Dead letters in a Kinesis stream, where any consumer finds the original records.
 
     A letter has the payload, the partition key and the headers of the record, and the headers of `kinesis_sdk.common.dead_letters`. A
     mark is a record without a payload and with the same key, so it comes after its letter. A pass reads the stream twice. Letters and
     marks expire with the stream's retention.
 
-    Streams that place records themselves take no headers, so they take no dead letters.
+    Streams that place records themselves accept no headers, so they accept no dead letters.
 
     Args:
         stream: Name or ARN.

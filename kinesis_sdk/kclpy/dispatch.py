@@ -9,7 +9,7 @@ from kinesis_sdk.kclpy import messages
 
 
 class MalformedAction(Exception):  # noqa: N818 - the name in amazon_kclpy
-    """A message that this version of the protocol does not have."""
+    """A message that does not exist in this version of the protocol."""
 
 
 _KINDS: Mapping[str, Callable[[Mapping[str, Any]], messages.Message]] = {
@@ -30,7 +30,7 @@ def message_decode(json_dict: Mapping[str, Any]) -> messages.Message:
         json_dict: The message.
 
     Raises:
-        MalformedAction: If the message has no ``action``, or one that is not known.
+        MalformedAction: If the message has no ``action``, or an unknown one.
         KeyError: If it lacks a field.
     """
     # The text of a message may hold payloads, so only its action is shown.

@@ -1,4 +1,4 @@
-"""The process of a processor: reads the daemon's messages from a pipe, calls the processor, and answers."""
+"""The process of a processor: it reads the daemon's messages from a pipe, calls the processor, and responds."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class _Pipe:
         self._unread.append(line)
 
     def load_action(self, line: str) -> messages.Message:
-        """Decode a line. Raises as `message_decode`, and ValueError if it is not JSON."""
+        """Decode a line. Raises the errors of `message_decode`, and ValueError if the line is not JSON."""
         return message_decode(json.loads(line))
 
     def write_action(self, response: Mapping[str, object]) -> None:
-        """Write a message on a line of its own, even if a library has printed a part of a line before."""
+        """Write a message on a line of its own, even if a library has printed a partial line before."""
         self._output.write(f"\n{json.dumps(response)}\n")
         self._output.flush()
 
 
 class Checkpointer:
-    """Stores checkpoints by asking the daemon.
+    """Stores checkpoints by requests to the daemon.
 
     Args:
         io_handler: The pipe.
@@ -60,11 +60,11 @@ class Checkpointer:
         """Store that all records up to a position, inclusive, are processed.
 
         Args:
-            sequence_number: Sequence number of a delivered record; None means everything delivered so far.
+            sequence_number: Sequence number of a delivered record; None means all records delivered so far.
             sub_sequence_number: Index inside an aggregate; None means 0, the *first* record of an aggregate.
 
         Raises:
-            CheckpointError: If it was not stored; ``value`` says why.
+            CheckpointError: If it was not stored; ``value`` names the reason.
         """
         self.io_handler.write_action(
             {
@@ -118,14 +118,14 @@ class KCLProcess:
         input_file: Messages of the daemon; None means standard input, as UTF-8.
         output_file: Answers; None means standard output.
         error_file: Tracebacks of failed callbacks; None means standard error.
-        on_error: Reaction to an exception in a callback. In both cases its traceback is written to ``error_file``.
+        on_error: Reaction to an exception in a callback. In both cases, the traceback is written to ``error_file``.
 
-            * ``"continue"``: the daemon is told that all is well, as amazon_kclpy does. The batch is **lost** as soon as a
+            * ``"continue"``: success is reported to the daemon, as amazon_kclpy does. The batch is **lost** as soon as a
               later batch is checkpointed.
             * ``"exit"``: `run` ends the process with status 1 if ``initialize``, ``process_records`` or ``shard_ended``
               fails. Our daemon starts another process, which gets the records after the last checkpoint. Amazon's daemon
               ends with status 1, with all of its shards, and has to be started again. After a failed ``lease_lost`` or
-              ``shutdown_requested`` nothing can be lost, so the process continues.
+              ``shutdown_requested``, no record can be lost, so the process continues.
 
     Raises:
         ValueError: If ``on_error`` is neither.

@@ -58,7 +58,7 @@ class MessageDispatcher:
 
 
 class InitializeInput(MessageDispatcher):
-    """The shard that a processor is started for."""
+    """The shard for which a processor is started."""
 
     def __init__(self, json_dict: Mapping[str, Any]) -> None:
         super().__init__(json_dict)
@@ -87,10 +87,10 @@ class InitializeInput(MessageDispatcher):
 
 
 class Record:
-    """One record of a batch, as its producer put it.
+    """One record of a batch, in the form that its producer put.
 
     Args:
-        json_dict: The record as the daemon sends it.
+        json_dict: The record in the daemon's message.
     """
 
     def __init__(self, json_dict: Mapping[str, Any]) -> None:
@@ -118,7 +118,7 @@ class Record:
 
     @property
     def sequence_number(self) -> str:
-        """Sequence number; all records of an aggregate have the same."""
+        """Sequence number; all records of an aggregate have the same number."""
         return self._sequence_number
 
     @property
@@ -128,7 +128,7 @@ class Record:
 
     @property
     def timestamp_millis(self) -> int:
-        """Time at which Kinesis accepted the record, in milliseconds since 1970; 0 if it is not known."""
+        """Time at which Kinesis accepted the record, in milliseconds since 1970; 0 if unknown."""
         return self._timestamp_millis
 
     @property
@@ -165,7 +165,7 @@ class ProcessRecordsInput(MessageDispatcher):
 
     @property
     def millis_behind_latest(self) -> int | None:
-        """Milliseconds between the end of this batch's response and the tip of the shard; None if it is not known."""
+        """Milliseconds between the end of this batch's response and the tip of the shard; None if unknown."""
         return self._millis_behind_latest
 
     @property
@@ -180,7 +180,7 @@ class ProcessRecordsInput(MessageDispatcher):
 
 
 class LeaseLostInput(MessageDispatcher):
-    """The lease was lost; it has no fields."""
+    """The lease was lost; this message has no fields."""
 
     def dispatch(self, checkpointer: CheckpointerLike, record_processor: Any) -> None:  # noqa: ARG002
         """Call ``lease_lost``."""
@@ -202,7 +202,7 @@ class ShardEndedInput(MessageDispatcher):
 
 
 class ShutdownRequestedInput(MessageDispatcher):
-    """The worker stops or hands off the shard: the last chance to checkpoint."""
+    """The worker stops or hands off the shard; this is the last chance to checkpoint."""
 
     @property
     def checkpointer(self) -> CheckpointerLike:
@@ -232,7 +232,7 @@ class ShutdownInput:
 
     Args:
         reason: ``TERMINATE`` at the end of the shard, which must be checkpointed; ``ZOMBIE`` for a lost lease.
-        checkpointer: Stores the end of the shard; refuses for ``ZOMBIE``.
+        checkpointer: Stores the end of the shard; raises an error for ``ZOMBIE``.
     """
 
     def __init__(self, reason: str, checkpointer: CheckpointerLike) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
 
 LOOK_UP_BYTES = 16 * 1024 * 1024
-"""Default for the bytes that an event reads again: half a minute of a shard with 0.5 MB/s, which takes 8 s."""
+"""Default maximum of bytes that an event reads again: half a minute of a shard with 0.5 MB/s, which takes 8 s."""
 
 Tagged = list[tuple[KinesisRecord, SubRecordColumns]]
 
@@ -46,8 +46,8 @@ def open_records(
     """Return the user records of each Kinesis record, without repetitions. Without ``stream_arn``, nothing is dropped.
 
     ``carriers`` are Kinesis records of one shard, in order; there may be gaps between them. The client ``look_up``
-    reads the shard, and lists shards, for records that may be repetitions: at most ``look_up_bytes``, in
-    ``look_up_seconds`` (None: any time).
+    reads the shard, and lists shards, for records that may be repetitions: at most ``look_up_bytes``, within ``look_up_seconds`` (None for
+    no limit).
 
     Raises:
         AwsError: If a call keeps failing for a minute.

@@ -1,4 +1,4 @@
-"""Batches that Lambda discarded: the message to the on-failure destination says where they are in the stream."""
+"""Batches that Lambda discarded: the message to the on-failure destination contains their position in the stream."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def discarded_event(message: str | Mapping[str, Any], client: KinesisClient) -> 
 
         handler(discarded_event(body, boto3.client("kinesis")), None)
 
-    Check the handler's response: the records that it names have failed again.
+    Check the handler's response: records that it names have failed again.
 
     Args:
-        message: The message as text, or parsed: the body of a message in SQS, or the message of SNS; up to 1 MiB.
+        message: The message as text or parsed: the body of an SQS message, or the SNS message; up to 1 MiB.
         client: boto3 client of Kinesis in the region of the stream. It makes one GetShardIterator call, and GetRecords until the batch is read.
 
     Raises:
-        InvalidEventError: If it is not a message about a batch of Kinesis.
+        InvalidEventError: If this is not a message about a batch of Kinesis.
         ConfigError: If ``client`` is not a client of Kinesis.
         AwsError: If a call fails.
         ProtocolError: If the stream no longer has all records of the batch, or the end of the batch is not reached.
@@ -97,7 +97,7 @@ def _batch(message: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _records(client: KinesisClient, batch: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of the shard from the first to the last one of the batch."""
+    """Yield the records of the shard from the first to the last record of the batch."""
     from kinesis_sdk.common.aws import translate_errors  # a function that replays nothing does not load it
 
     arn, first, last = batch["streamArn"], int(batch["startSequenceNumber"]), int(batch["endSequenceNumber"])

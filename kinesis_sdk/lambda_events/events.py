@@ -29,7 +29,7 @@ class Delivery(NamedTuple):
     """One Kinesis record of an event with its user records; in the stream of a table, a change as carrier and only user record.
 
     Attributes:
-        key: Stream ARN, shard id and sequence number as one text: the same in every event that has this record.
+        key: Stream ARN, shard id and sequence number as one text, which is the same in every event with this record.
         carrier: The Kinesis record.
         user_records: The user records of the aggregate, or the Kinesis record itself if it was not aggregated.
     """
@@ -40,18 +40,18 @@ class Delivery(NamedTuple):
 
 
 class OpenedEvent(Protocol):
-    """Event of either source, as a handler reads it."""
+    """Event of either source, in the form that a handler reads."""
 
     stream_arn: str
 
     @property
     def shard_id(self) -> str:
-        """Shard of the records; empty if Lambda does not tell it."""
+        """Shard of the records; empty if the event does not name it."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Delivery]: ...
     def success(self) -> dict[str, Any]:
-        """Return the response that says that every record was processed."""
+        """Return the response that reports every record as processed."""
 
     def failure_at(self, record: UserRecord | KinesisRecord) -> dict[str, Any]:
         """Return the response that makes Lambda deliver the rest of the event again, from ``record`` on."""
@@ -60,7 +60,7 @@ class OpenedEvent(Protocol):
 class KinesisEvent:
     """A Kinesis event of Lambda, opened.
 
-    For functions that process a whole batch at once, or that have tumbling windows; `kinesis_handler` is simpler.
+    This class is for functions that process a whole batch at once, or that have tumbling windows; `kinesis_handler` is simpler.
 
         opened = KinesisEvent(event)
         for record in opened.user_records:
@@ -68,14 +68,15 @@ class KinesisEvent:
         return opened.failure_at(record)    # or opened.success()
 
     Args:
-        event: The event as Lambda passes it.
+        event: The event that Lambda passes.
         look_up: boto3 client of Kinesis that searches the stream for earlier copies of records from idempotent producers;
-            see docs/lambda.md. The default None drops only records that are stored twice in the event. Calls are made when
+            see docs/lambda.md. The default None drops only records that occur twice in the event. Calls are made when
             the user records are first read, and raise `AwsError` if they keep failing.
-        look_up_bytes: Maximum bytes that the look-ups of the event read, 0 to 1 TiB. Beyond it, possible repetitions are delivered, with a
-            warning.
-        look_up_seconds: Maximum seconds that these calls take together, 0 to 900; a running call is not interrupted. Beyond them, possible
-            repetitions are delivered too, unless calls failed for another reason than throttling: then their error is raised. The default
+        look_up_bytes: Maximum bytes that the look-ups of the event read, 0 to 1 TiB. Beyond this limit, possible repetitions are
+            delivered, with a warning.
+        look_up_seconds: Maximum seconds that these calls take together, 0 to 900; a running call is not interrupted. Beyond this limit,
+            possible repetitions are also delivered, unless calls failed for a reason other than throttling; then their error is raised.
+            The default
             None retries each call for a minute.
         recognize: Whether repetitions of idempotent producers are left out. False returns every stored copy, even within one event: for
             streams into which untrusted programs may put records.
@@ -85,7 +86,7 @@ class KinesisEvent:
         shard_id: Shard of the records; empty if there are none.
 
     Raises:
-        InvalidEventError: If it is not an event of Kinesis, or a record is damaged. The message names the place.
+        InvalidEventError: If this is not an event of Kinesis, or a record is damaged. The message names the place.
         ConfigError: If ``look_up_bytes`` or ``look_up_seconds`` is out of range, or ``recognize`` is not a bool.
     """
 
@@ -175,21 +176,21 @@ class KinesisEvent:
         return records.of_type(located_record_type(UserRecord, stream, self.shard_id))
 
     def success(self) -> dict[str, Any]:
-        """Return the response that says that every record was processed."""
+        """Return the response that reports every record as processed."""
         return {"batchItemFailures": []}
 
     def failure_at(self, record: UserRecord | KinesisRecord) -> dict[str, Any]:
         """Return the response that makes Lambda deliver the rest of the event again, from the Kinesis record of ``record`` on.
 
-        All user records of that Kinesis record are delivered again, even those before ``record``. Everything before it must have
-        been processed. If the mapping lacks the response type ``ReportBatchItemFailures``, Lambda ignores this response
-        and **takes the whole batch as processed**; raise an error there instead.
+        All user records of that Kinesis record are delivered again, even those before ``record``. All earlier records must have been
+        processed. If the mapping lacks the response type ``ReportBatchItemFailures``, Lambda ignores this response and **treats the whole
+        batch as processed**; in this case, raise an error instead.
 
         Args:
             record: The first record that was not processed.
 
         Raises:
-            ValueError: If it is not a record of this event.
+            ValueError: If the record is not in this event.
         """
         number = record.sequence_number
         if not any(carrier.sequence_number == number for carrier in self._carriers):

@@ -1,7 +1,7 @@
 """`firehose_transform`: a transformation function of Firehose from a function of one user record.
 
-Firehose wants exactly one result for each of its records. The user records of an aggregate therefore share one result:
-their outputs, joined. Firehose opens aggregates of a Kinesis stream itself before it invokes the function
+Firehose requires exactly one result for each of its records. The user records of an aggregate therefore share one result, which consists
+of their joined outputs. Firehose opens aggregates of a Kinesis stream itself before it invokes the function
 (AWS documentation); aggregates that a producer put into Firehose directly arrive here unopened.
 """
 
@@ -23,7 +23,7 @@ from kinesis_sdk.lambda_events.events import arrival_time, payload
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
 
 MAX_RESPONSE = 6 * 1024 * 1024
-"""Maximum bytes of a synchronous response of Lambda (AWS documentation). A larger one fails all records of the event."""
+"""Maximum bytes of a synchronous response of Lambda (AWS documentation). A larger response fails all records of the event."""
 
 _DROPPED = "Dropped"
 _FAILED = "ProcessingFailed"
@@ -61,8 +61,8 @@ class Transformed(NamedTuple):
 
     Attributes:
         data: Output.
-        partition_keys: Values by name, for Firehose's ``partitionKeyFromLambda``. All user records of an aggregate must have the
-            same, because Firehose stores them as one record.
+        partition_keys: Values by name, for Firehose's ``partitionKeyFromLambda``. All user records of an aggregate must have the same
+            values, because Firehose stores them as one record.
     """
 
     data: bytes | str
@@ -90,14 +90,14 @@ def firehose_transform(
 
     The function returns the output (bytes, or text that becomes UTF-8), a `Transformed`, or None to drop the record. If it raises,
     the whole Firehose record, with all user records of an aggregate, is reported as ``ProcessingFailed`` with its original data:
-    Firehose writes it to the error output, so nothing is lost. If the outputs exceed the 6 MiB that Lambda can return, the records
+    Firehose writes it to the error output, so no record is lost. If the outputs exceed the 6 MiB that Lambda can return, the records
     that do not fit are reported in the same way.
 
     Args:
-        function: The function of one record. The outputs of an aggregate are joined with nothing in between, so end each
-            with a newline if the destination needs one.
-        retry_only: Exception classes that say nothing about a record, for example of a database that is down: the invocation
-            fails, and Firehose repeats it (three times, AWS documentation).
+        function: The function of one record. The outputs of an aggregate are joined without a separator, so end each output with a newline
+            if the destination needs one.
+        retry_only: Exception classes that a record does not cause, for example for a database that is down: the invocation fails, and
+            Firehose repeats it (three times, AWS documentation).
 
     Raises:
         ConfigError: If ``function`` is not callable.

@@ -12,9 +12,9 @@ an error                                       delivers the batch again; in two 
 =============================================  =======================================================================
 
 Partial results alone do not isolate a poison record: once it is the first of its batch, every retry begins with it, and when
-the retries end, Lambda discards it with everything behind it in the batch. An error isolates it, because Lambda halves the
-batch, which does not count as a retry, until the record is alone. So a failure behind the first Kinesis record becomes a partial
-result, which repeats nothing that was processed. A failure in the first one becomes an error.
+the retries end, Lambda discards it with all later records of the batch. An error isolates it, because Lambda halves the
+batch, which does not count as a retry, until the record is alone. So a failure after the first Kinesis record becomes a partial result,
+which repeats no processed record. A failure in the first Kinesis record becomes an error.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def kinesis_handler(
 
     - In the first Kinesis record of the event, or without ``report_batch_item_failures``, the handler raises the same error.
       Lambda delivers the batch again, halved if the mapping has ``BisectBatchOnFunctionError``.
-    - Otherwise the response names the Kinesis record, and Lambda delivers it again with everything behind it.
+    - Otherwise the response names the Kinesis record, and Lambda delivers it and all later records again.
 
     Either way the user records before the failed one in the same aggregate are delivered again, so the function should be idempotent;
     ``progress`` makes repetitions rare. The function is available as ``handler.__wrapped__``.
@@ -104,25 +104,28 @@ def kinesis_handler(
     Args:
         function: The function of one record; its result is ignored.
         report_batch_item_failures: Whether the event source mapping has ``ReportBatchItemFailures`` among its
-            ``FunctionResponseTypes``. **If it is True and the mapping lacks it, Lambda takes failed records as processed.**
+            ``FunctionResponseTypes``. **If it is True and the mapping lacks this type, Lambda treats failed records as processed.**
         progress: Memory of processed records: if they are delivered again, they are skipped.
         dead_letter: Called with a record whose function failed, and the error. When it returns, the record counts as processed;
             if it raises, the record has failed with that error. Without it, one poison record takes its whole aggregate to the
             mapping's on-failure destination, because Lambda does not know user records.
         attempts: Calls of the function for a record before ``dead_letter``, without a pause; 1 to 100.
         retry_only: Exception classes that say nothing about a record, for example of a database that is down. They never lead
-            to the dead letter. Errors of this package count as such, with the exceptions that `BisectBatch` lists.
-        time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event then
-            is delivered again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to continue
-            until Lambda ends the process, which repeats the whole batch.
+            to the dead letter. Errors of this package count as such exceptions, except those that `BisectBatch` lists.
+        time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event is then delivered
+            again, as after a failure. The first record of an event is always processed. 0 to 900; with 0, the handler continues until
+            Lambda ends the process, and the whole batch is repeated.
         look_up: boto3 client of Kinesis that looks for earlier copies of records from idempotent producers, see
             `KinesisEvent`. If its calls keep failing, the handler raises their error, and Lambda delivers the batch again.
-        look_up_bytes: Maximum bytes that these calls read for an event, 0 to 1 TiB. Together they take at most a quarter of the time that is
-            left before ``time_reserve``, and read no more than a shard delivers in it. Beyond these bounds, possible repetitions are delivered.
+        look_up_bytes: Maximum bytes that these calls read for an event, 0 to 1 TiB. Together, the calls take at most a quarter of the time
+            that remains before ``time_reserve``, and read no more than a shard delivers in this time. Beyond these bounds, possible
+            repetitions are delivered.
         recognize: Whether repetitions of idempotent producers are left out, see `KinesisEvent`.
-        interceptors: Called around each call of the function, in their order, with a batch of its one record; see `kinesis_sdk.ConsumerInterceptor`.
+        interceptors: Called around each call of the function, in order, with a batch of its one record; see
+            `kinesis_sdk.ConsumerInterceptor`.
         metrics: Sink for the metrics that a worker records for its handler, such as `kinesis_sdk.metrics.EmbeddedMetrics`. The name of the
-            application is the function's. If the sink has a method ``flush``, it is called after each event, even if the event failed.
+            application is the name of the function. If the sink has a method ``flush``, it is called after each event, even if the event
+            failed.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
@@ -191,7 +194,7 @@ def make_policy(
     time_reserve: float,
     progress: Progress | None = None,
 ) -> Policy:
-    """Check the arguments that `kinesis_handler` and `change_handler` share; raise ConfigError for one out of range."""
+    """Check the arguments that `kinesis_handler` and `change_handler` share; raise ConfigError for a value out of range."""
     check_bool("report_batch_item_failures", report_batch_item_failures)
     check_int("attempts", attempts, 1, 100)
     check_seconds("time_reserve", time_reserve, 0, 900)
@@ -326,7 +329,7 @@ def _process_one(
     *,
     first: bool,
 ) -> None:
-    """Process those user records of one Kinesis record that were not processed before."""
+    """Process the user records of one Kinesis record that were not processed before."""
     # Progress counts positions in the aggregate, not records: two invocations may drop different repetitions, for example if
     # only the second one was allowed to look them up. A count of records would then skip records.
     progress, records = policy.progress, delivery.user_records

@@ -1,4 +1,4 @@
-"""Metrics of a Lambda function, as a worker records them for its handler."""
+"""Metrics of a Lambda function, the same as a worker's metrics of its handler."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Memory of processed records, so that user records that Lambda delivers again are not processed again.
 
-The user records of a Kinesis record are processed in order, up to the first one that fails. So one number for each Kinesis
-record is enough: how many of its user records were processed.
+The user records of a Kinesis record are processed in order, up to the first failure. So one number for each Kinesis record is enough: the
+number of its processed user records.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from kinesis_sdk.common.validation import check_int
 
 
 class Progress(Protocol):
-    """Remembers how many user records of a Kinesis record were processed.
+    """Remembers the number of processed user records of a Kinesis record.
 
     `RecentProgress` keeps it in memory. Implement this over a database, for example a DynamoDB table with expiring items,
     for a memory that all execution environments of a function share.
     """
 
     def load(self, key: str) -> int:
-        """Return how many user records of a Kinesis record were processed; 0 if nothing is known.
+        """Return the number of processed user records of a Kinesis record; 0 if unknown.
 
         An error makes the Kinesis record fail before any of its user records is processed.
 
@@ -35,8 +35,8 @@ class Progress(Protocol):
 
         Args:
             key: As for `load`.
-            processed: Number of its user records, from the first one on, that need not be processed again: processed
-                ones, and repetitions between them that were dropped.
+            processed: Number of its leading user records that need not be processed again: processed records, and dropped repetitions
+                between them.
         """
         ...
 

@@ -21,14 +21,14 @@ ChangeFunction = Callable[[ChangeRecord], None]
 class ChangeEvent:
     """An event of the stream of a DynamoDB table, opened.
 
-    For functions that process a whole batch at once; `change_handler` is simpler.
+    This class is for functions that process a whole batch at once; `change_handler` is simpler.
 
     Args:
         event: The event as Lambda passes it.
 
     Attributes:
         stream_arn: ARN of the table's stream; empty if there are no changes.
-        shard_id: Empty: Lambda does not tell it.
+        shard_id: Empty, because the event does not name the shard.
         changes: The changes, in the order of the shard.
 
     Raises:
@@ -60,20 +60,20 @@ class ChangeEvent:
         return f"<{type(self).__name__}: {len(self)} changes of {self.stream_arn or 'no table'}>"
 
     def success(self) -> dict[str, Any]:
-        """Return the response that says that every change was processed."""
+        """Return the response that reports every change as processed."""
         return {"batchItemFailures": []}
 
     def failure_at(self, record: Any) -> dict[str, Any]:
         """Return the response that makes Lambda deliver the rest of the event again, from ``record`` on.
 
-        If the mapping lacks the response type ``ReportBatchItemFailures``, Lambda **takes the whole batch as processed**; raise an error
-        there instead.
+        If the mapping lacks the response type ``ReportBatchItemFailures``, Lambda **treats the whole batch as processed**; in this case,
+        raise an error instead.
 
         Args:
             record: The first change that was not processed.
 
         Raises:
-            ValueError: If it is not a change of this event.
+            ValueError: If the change is not in this event.
         """
         number = record.sequence_number
         if all(change.sequence_number != number for change in self.changes):
@@ -110,12 +110,12 @@ def change_handler(
     Args:
         function: The function of one change; its result is ignored.
         report_batch_item_failures: Whether the event source mapping has ``ReportBatchItemFailures`` among its
-            ``FunctionResponseTypes``. **If it is True and the mapping lacks it, Lambda takes failed changes as processed.**
+            ``FunctionResponseTypes``. **If it is True and the mapping lacks this type, Lambda treats failed changes as processed.**
         dead_letter: Called with a change whose function failed, and the error. When it returns, the change counts as processed.
         attempts: Calls of the function for a change before ``dead_letter``, without a pause; 1 to 100.
-        retry_only: Exception classes that say nothing about a change, and never lead to the dead letter.
-        time_reserve: Seconds before the function's timeout at which no further change is begun, 0 to 900; 0 means to continue until
-            Lambda ends the process.
+        retry_only: Exception classes that a change does not cause, and that never lead to a dead letter.
+        time_reserve: Seconds before the function's timeout at which no further change is begun, 0 to 900; with 0, the handler continues
+            until Lambda ends the process.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.

@@ -1,4 +1,4 @@
-"""Statistic sets: sums of observations, as CloudWatch, the KPL and the KCL use them.
+"""Statistic sets: sums of observations, in the form of CloudWatch, the KPL and the KCL.
 
 An observation costs one dictionary look-up and four numbers; sums over shards and streams are computed only when the
 statistics are read. A metric exists at every level of its dimension path, as in the KPL:
@@ -6,7 +6,7 @@ statistics are read. A metric exists at every level of its dimension path, as in
 ```
 MetricName ─► [ErrorCode] ─► StreamName ─► ShardId         MetricName ─► WorkerIdentifier
 ```
-Two streams with two shards each therefore make seven metrics of one name (KPL metrics.md). Dimensions that are not on
+Two streams with two shards each therefore have seven metrics of one name (KPL metrics.md). Dimensions that are not on
 this path (``Operation``, ``ApplicationName``, account and region of a stream) exist at every level. A custom dimension
 follows its level, and multiplies the levels below it.
 """
@@ -330,7 +330,7 @@ class Accumulator:
         return self._rejected
 
     def reset_lock(self) -> None:
-        """Forget everything, including the holder of the lock. For forked children."""
+        """Forget all statistics and the holder of the lock. For forked children."""
         self._lock = threading.Lock()
         self._cells = {}
         self._rejected = 0

@@ -43,8 +43,8 @@ class CloudWatchMetrics:
         with CloudWatchMetrics(region_name="eu-west-1", granularity="stream") as metrics:
             ...
 
-    Close it after the producers and workers that use it: later observations are dropped (and logged once). A sink that is
-    open when the interpreter ends is closed then. The upload thread starts with the first `add`.
+    Close it after the producers and workers that use it: later observations are dropped (and logged once). If a sink is still open when
+    the interpreter ends, it is closed. The upload thread starts with the first `add`.
 
     Costs: one PutMetricData call per minute for each 1,000 metrics, and CloudWatch's charge for each custom metric. With
     ``level="detailed"`` and ``granularity="shard"``, the KPL's metrics are 8 per shard, 13 per stream and 13 in total; with
@@ -140,7 +140,7 @@ class CloudWatchMetrics:
             self._log_error(metric, error)
 
     def retire(self, scope: Scope) -> None:
-        """Do nothing: the scope's last samples are uploaded with their period, and no other samples follow."""
+        """Do nothing, because the scope's last samples are uploaded with their period, and no other samples follow."""
 
     def close(self, timeout: float = 10.0) -> int:
         """Upload the remaining statistic sets and stop. Closing again has no effect.
@@ -149,7 +149,7 @@ class CloudWatchMetrics:
             timeout: Maximum seconds to wait for the upload.
 
         Returns:
-            Number of statistic sets that were not uploaded in time; they are lost, and logged. 0 means success.
+            Number of statistic sets that were not uploaded in time; they are lost, which is logged. 0 means success.
         """
         with self._wake:
             if self._closed:

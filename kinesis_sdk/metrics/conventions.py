@@ -41,5 +41,5 @@ def prometheus_sample(metric: Metric, prefix: str) -> str:
 
 
 def opentelemetry_name(metric: Metric, prefix: str) -> str:
-    """Return the name of an instrument. A distribution has two, with the suffixes ``.sum`` and ``.count``."""
+    """Return the name of an instrument. A distribution has two instruments, with the suffixes ``.sum`` and ``.count``."""
     return f"{prefix}.{metric.snake_name}"

@@ -2,11 +2,11 @@
 
 CloudWatch makes metrics from log lines in this format, so a function makes no call and needs no thread and no permission. A line is
 a JSON object. The member ``_aws`` of the object names the members that are metrics, and the members that are dimensions. All
-metrics of one shard, or stream, are in one line: each level of its dimensions is a set of names there, and CloudWatch adds up the
+metrics of one shard, or stream, are in one line: each level of its dimensions is a set of names in this line, and CloudWatch adds up the
 lines of each level.
 
-The lines stay within the limits of the format: 100 metrics, 30 dimensions in a set, and the 256 KiB that every version of
-CloudWatch Logs takes.
+The lines stay within the limits of the format: 100 metrics, 30 dimensions in a set, and the 256 KiB that every version of CloudWatch Logs
+accepts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class EmbeddedMetrics(AccumulatingSink):
         @kinesis_handler(metrics=metrics)  # flushes after each event
         def handler(record): ...
 
-    `flush` writes one line for each stream, or shard, with observations since the last `flush`; without any, it writes nothing.
+    `flush` writes one line for each stream, or shard, with observations since the last `flush`; without observations, it writes nothing.
     Observations that are not flushed when the process ends are lost.
 
     Args:

@@ -1,4 +1,4 @@
-"""Metrics sink for Prometheus: a collector that is read by each scrape.
+"""Metrics sink for Prometheus: a collector that each scrape reads.
 
 Needs the extra ``prometheus``: ``pip install '.[prometheus]'`` in a clone of the project. Names are the KPL's and KCL's in snake case with base units:
 
@@ -11,7 +11,7 @@ Needs the extra ``prometheus``: ``pip install '.[prometheus]'`` in a clone of th
 | all others | summaries (count and sum): ``kinesis_buffering_time_seconds`` |
 
 Labels: ``application_name``, ``stream_name``, ``shard_id``, ``worker_identifier``, ``error_code`` … Only the deepest
-level is exported; ``sum by (stream_name)`` computes the others. The gauges of a shard disappear when its worker no longer
+level is exported; ``sum by (stream_name)`` computes the broader levels. The gauges of a shard disappear when its worker no longer
 holds the lease. ``docs/metrics.md`` lists all metrics.
 """
 

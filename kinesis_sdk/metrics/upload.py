@@ -32,8 +32,8 @@ MAX_DATA_PER_CALL = 1_000
 """Maximum number of metrics in one PutMetricData call (API reference)."""
 
 MAX_BYTES_PER_CALL = 768 * 1024
-"""Maximum estimated bytes of one call; CloudWatch accepts 1 MB. The estimate is for the form-encoded protocol, the longest
-of the three that botocore uses with CloudWatch."""
+"""Maximum estimated bytes of one call; CloudWatch accepts 1 MB. The estimate is for the form-encoded protocol, whose requests are the
+longest of the three protocols that botocore uses with CloudWatch."""
 
 MAX_PENDING = 10_000
 """Default maximum number of statistic sets that wait for an upload; about 500 bytes each."""
@@ -89,7 +89,7 @@ class Datum(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Estimated bytes that the set adds to a call; too many rather than too few."""
+        """Estimated bytes that the set adds to a call; the estimate is never too low."""
         series = self.series
         return (
             _DATUM_BYTES
@@ -188,7 +188,7 @@ class UploadPlan:
         return self._cut() or None
 
     def next_event(self, now: float) -> float:
-        """Return when `poll` next has work, in monotonic seconds; infinity once everything is uploaded after `finish`."""
+        """Return the time of the next work of `poll` in monotonic seconds; infinity once all sets are uploaded after `finish`."""
         if self.pending and self._tries < _MAX_TRIES:
             return min(self._due, max(now, self._paused_until))
         return self._due
@@ -202,7 +202,7 @@ class UploadPlan:
         }
 
     def finish(self, wall_time: float) -> None:
-        """Collect statistics for the last time; afterwards only their upload is due."""
+        """Collect statistics for the last time; afterwards, only their upload is due."""
         self._collect(wall_time)
         self._due = _NEVER
         self._paused_until = -_NEVER
@@ -271,7 +271,7 @@ class UploadPlan:
         self._rejections = 0
 
     def _shrink(self) -> None:
-        """Reduce the backlog to its bound: merge equal metrics of the older half, then of all, then drop the deepest levels."""
+        """Reduce the backlog to its bound: merge equal metrics of the older half, then of all sets, then drop the deepest levels."""
         for older in (len(self._pending) // 2, len(self._pending)):
             data = list(self._pending)
             folded: dict[Series, Datum] = {}

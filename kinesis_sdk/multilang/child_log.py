@@ -1,4 +1,4 @@
-"""Log of the output of children, on a thread of its own, because a slow log must never stop the reader of a child."""
+"""Log of the output of children, on a thread of its own, so that a slow log never stops the reader of a child."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_what_a_check_found_as_json(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "applicationName"),
-        (GOOD.replace("sh app.sh", "no-such-program"), "there is none in PATH"),
+        (GOOD.replace("sh app.sh", "no-such-program"), "it was not found in PATH"),
         (f"{GOOD}failoverTimeMillis = 10s\n", "failoverTimeMillis='10s' is invalid"),
         (f"{GOOD}AwsCredentialsProvider = com.example.Mine\n", "a Java class cannot be used from Python"),
     ],

@@ -140,7 +140,7 @@ def test_a_name_that_is_no_handler(name):
     ("options", "message"),
     [
         (["--lease-store", "leases.db"], "lease_table.lease_store='leases.db'"),
-        (["--lease-store", "memory://", "--processes", "2"], "memory:// is for one process"),
+        (["--lease-store", "memory://", "--processes", "2"], "memory:// works with one process only"),
     ],
 )
 def test_a_lease_store_that_cannot_serve_is_reported_before_a_process_starts(options, message):

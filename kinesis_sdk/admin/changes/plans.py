@@ -190,8 +190,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
 
 
 def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
-    """Plan to take leases from their owners: each lease goes to the live peer with the smallest load, or to any worker if there is no such
-    peer."""
+    """Plan to take leases from their owners: each goes to the live peer with the smallest load, or to any worker without one."""
     read = desk.read()
     chosen = sorted(chosen_keys(shards, read.rows))
     for _ in range(2):

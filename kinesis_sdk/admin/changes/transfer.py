@@ -274,8 +274,7 @@ _EFFECTS = {
 
 
 def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Sequence[Shard]) -> list[Refusal]:
-    """Return why records would be skipped: shards without a row of their own or of an ancestor, and parents for which a child would not
-    wait."""
+    """Return why records would be skipped: shards that no row covers, and parents for which a child would not wait."""
     graph = ShardGraph(shards)
     there = {**table.rows, **exported}
     refusals = []

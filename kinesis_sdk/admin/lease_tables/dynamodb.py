@@ -42,8 +42,7 @@ class DynamoDBLeaseTables:
         self._known: dict[str, ApplicationInfo | None] = {}
 
     def find(self, names: Sequence[str] | None = None) -> list[ApplicationInfo]:
-        """Return the applications. Without names, this costs one ListTables call per 100 tables; each new table costs one DescribeTable
-        call."""
+        """Return the applications: one ListTables per 100 tables without names, and one DescribeTable per new table."""
         found = []
         for name in names if names is not None else self._table_names():
             with self._lock:

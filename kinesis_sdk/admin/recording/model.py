@@ -12,8 +12,7 @@ GAP = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerSpan:
-    """A period in which one worker, or no worker, held a lease. Start and end are the times at which this was first and last seen, in
-    epoch seconds."""
+    """A period in which one worker, or none, held a lease, from its first to its last observation in epoch seconds."""
 
     owner: str | None
     state: LeaseState

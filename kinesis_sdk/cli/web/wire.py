@@ -1,6 +1,6 @@
-"""A `FleetView` as the page gets it: columns instead of objects, and afterwards only changes.
+"""A `FleetView` in the form for pages: columns instead of objects, and later only changes.
 
-A view of 1,000 leases is about a megabyte as JSON. Most of it is sequence numbers, ages and trends, which change with every
+A view of 1,000 leases is about a megabyte as JSON. Most of the megabyte is sequence numbers, ages and trends, which change with every
 scan, and which the map does not show. So the page gets only the columns that it draws, with numbers rounded to the two digits that it
 shows. The page requests a whole lease only while that lease is open. `changes` compares two such pictures;
 `benchmarks/bench_ui.py` prints the bytes.
@@ -18,10 +18,10 @@ from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.cli.spelling import spell
 
 LEASE_TRENDS_UP_TO = 64
-"""Maximum number of leases whose trends are sent: the table of a small fleet draws them, the map of a large one does not."""
+"""Maximum number of leases whose trends are sent: the table of a small fleet draws trends, the map of a large fleet does not."""
 
 Picture = dict[str, Any]
-"""A fleet as the page gets it: plain data. ``leases`` and ``owners`` are columns of equal length."""
+"""A fleet in the form for pages: plain data. ``leases`` and ``owners`` are columns of equal length."""
 
 
 def picture(view: FleetView, *, options: Sequence[str] = ()) -> Picture:
@@ -85,7 +85,7 @@ def changes(before: Picture, after: Picture) -> Picture:
     """Return the difference between two pictures.
 
     ``head`` is always whole. ``problems`` and ``moves`` are whole if they differ. ``leases`` and ``owners`` are whole
-    if a row was added or removed; otherwise each column that differs is a flat list of places and values. If all rows of a column
+    if a row was added or removed; otherwise, each column that differs is a flat list of places and values. If all rows of a column
     ``trend`` moved on by one value, only the new values are sent, as ``push``.
     """
     result: Picture = {"head": after["head"]}
@@ -178,7 +178,7 @@ def _trend(values: Sequence[int | None]) -> list[int | None]:
 
 
 def _pushed(before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]]) -> list[Any] | None:
-    """Return the newest value of each row if every row moved on by one, an empty list if none did, else None."""
+    """Return the newest value of each row if every row moved on by one value, an empty list if no row did, else None."""
     if before == after:
         return []
     for old, new in zip(before, after, strict=True):
@@ -190,7 +190,7 @@ def _pushed(before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]]) -> 
 
 
 def lease_detail(view: FleetView, lease_key: str) -> Mapping[str, Any] | None:
-    """Return all that a view knows about one lease, as plain data; None if the view does not have it."""
+    """Return all facts about one lease in a view, as plain data; None if the view does not have the lease."""
     for lease in view.leases:
         if lease.lease_key == lease_key:
             result: dict[str, Any] = plain(lease)

@@ -1,6 +1,6 @@
 """Bounds of a reader's memory and of its look-ups: bytes of a shard that they may read again, and calls. Pure: time is passed in.
 
-A forged record of 77 bytes can ask for 15 minutes of a shard. Records that a look-up leaves out because of its budget are delivered and
+A forged record of 77 bytes can require 15 minutes of a shard. Records that a look-up leaves out because of its budget are delivered and
 counted as unknown. So an attack can cause a second delivery, but never a loss or a stalled shard.
 """
 
@@ -20,7 +20,8 @@ OLDEST_MILLIS = 900_000
 """Maximum milliseconds from a record's date to its arrival, for records of idempotent producers."""
 
 CALL_BYTES = 400_000
-"""Minimum bytes that a call takes from the budget, so that calls that return little are bounded too. A shard allows 2 MB and five calls a second."""
+"""Minimum bytes that a call takes from the budget, so that calls with small responses are also bounded. A shard allows 2 MB and five calls
+a second."""
 
 
 class LookUpBudget:
@@ -44,10 +45,10 @@ class LookUpBudget:
         self._at: int | None = None
 
     def fill(self, now_millis: int | None) -> None:
-        """Add the bytes of the time that has passed.
+        """Add the bytes for the elapsed time.
 
         Args:
-            now_millis: A clock in milliseconds that does not run backwards for long; None adds nothing.
+            now_millis: A clock in milliseconds that does not run backwards for long; with None, no bytes are added.
         """
         if now_millis is None:
             return
@@ -61,5 +62,5 @@ class LookUpBudget:
         self._left -= max(size, self._call_bytes)
 
     def allows(self, *, only_young: bool) -> bool:
-        """Return whether more may be read, for young records only or for all."""
+        """Return whether more bytes may be read, for young records only or for all records."""
         return self._left > (0 if only_young else self._capacity / _RESERVED)

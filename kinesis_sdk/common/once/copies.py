@@ -32,7 +32,7 @@ MAX_COPIES = 10_000
 MAX_COPY_BYTES = 64 * 1024 * 1024
 """Maximum bytes of the payloads of these records."""
 MAX_SEARCH_BYTES = 600_000_000
-"""Maximum bytes that a search reads: a forged record may ask for 15 minutes of a shard. As much as a worker's default budget."""
+"""Maximum bytes that a search reads: a forged record may require 15 minutes of a shard. This is also a worker's default budget."""
 _PAGE = 10_000
 _REPORT_INTERVAL = 5.0
 """Seconds between two reports of a search."""
@@ -45,10 +45,10 @@ class FirstCopy:
     """The copy of a user record that readers of this SDK deliver.
 
     Attributes:
-        shard_id: Shard of the copy: the requested one, or an ancestor.
+        shard_id: Shard of the copy: the requested shard or an ancestor.
         sequence_number: Sequence number of its Kinesis record.
         sub_sequence_number: Position inside the aggregate from 0.
-        is_repetition: Whether it lies before the requested record, which is therefore not delivered.
+        is_repetition: Whether the copy is before the requested record, which is therefore not delivered.
         is_uncertain: Whether an earlier copy may exist that could not be read: it has expired, access is denied, or the search
             would read more than `MAX_SEARCH_BYTES`.
     """
@@ -70,10 +70,10 @@ def first_copy(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> FirstCopy:
-    """Return where readers of this SDK deliver a record, given the position of one of its copies (see `PutResult`).
+    """Return the position at which readers of this SDK deliver a record, given the position of one of its copies (see `PutResult`).
 
-    Calls GetShardIterator and GetRecords for the record. If it may be a repetition, also calls ListShards, and reads the time in
-    which an earlier copy may have arrived: some seconds, and for a record with a ``dedup_id`` its ``dedup_window``.
+    Calls GetShardIterator and GetRecords for the record. If it may be a repetition, also calls ListShards, and reads the period in which
+    an earlier copy may have arrived: a few seconds, or for a record with a ``dedup_id``, its ``dedup_window``.
 
     Args:
         client: boto3 Kinesis client.
@@ -182,7 +182,7 @@ class CopySearch:
         return _copy(shard_id, record.sequence_number, self._place_in(record, sub), is_repetition=True)
 
     def earliest(self, first_sub: int = 0) -> list[FirstCopy]:
-        """Return, for each shard, the earliest copy that is delivered in place of user records of the Kinesis record.
+        """Return, for each shard, the earliest copy that is delivered instead of user records of the Kinesis record.
 
         Args:
             first_sub: Sub-sequence number of the first user record to consider.
@@ -245,7 +245,7 @@ class CopySearch:
     # Decisions by the rules of a reader
 
     def _judge(self, copies: Sequence[tuple[str, KinesisRecord]]) -> Decision:
-        """Return a reader's decision if these were the only copies."""
+        """Return the decision of a reader for which these are the only copies."""
 
         def answer(step: ReadShard) -> Iterable[tuple[list[KinesisRecord], bool]]:
             some = (
@@ -372,7 +372,7 @@ def _covers(parts: Iterable[Part], sub: int) -> bool:
 
 
 def _least(count: int, is_enough: Callable[[int], bool]) -> int:
-    """Return the smallest number up to ``count`` that is enough; 0 if even ``count`` is not."""
+    """Return the smallest sufficient number up to ``count``; 0 if even ``count`` is not sufficient."""
     if not is_enough(count):
         return 0
     low, high = 0, count  # `low` is too small, `high` is enough

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kinesis_sdk.common.once.table import HOLD_OFF, INCARNATION_SIZE, MAX_DATE, MAX_NUMBER
 
 MAX_WINDOW = 300.0
-"""Longest window, in seconds, in which readers recognize a record that the application named."""
+"""Maximum window, in seconds, in which readers recognize a record that the application named."""
 
 DEFAULT_WINDOW = 300.0
 
@@ -20,7 +20,7 @@ class RecordIdentity(NamedTuple):
         incarnation: 8 bytes, drawn for a request; for a named record, a part of the digest of its name and hash key.
         number: Number of the record, below 2^48.
         date: Milliseconds since 1970, at Kinesis, before which the record was not sent; None if no attempt may have been stored.
-        window: Seconds in which readers recognize another record of that name; 0 for a record without one.
+        window: Seconds in which readers recognize another record of that name; 0 for a record without a name.
     """
 
     incarnation: bytes
@@ -33,12 +33,12 @@ class Identity(NamedTuple):
     """Identity of a user record in its producer: the fields of `RecordIdentity`, and when its first attempt was made.
 
     Attributes:
-        made: Monotonic seconds at which the bytes of the first attempt that may have been stored were made; 0 without a date.
-        wall: The same by the wall clock, in epoch seconds.
+        made: Monotonic seconds at which the bytes of the first attempt that may have been stored were encoded; 0 without a date.
+        wall: The same moment by the wall clock, in epoch seconds.
         lapsed: Whether the record may have been stored under a former identity, whose first attempt was too long ago to be repeated.
-        first: Milliseconds since 1970 that Kinesis had reached before any attempt to put a record of that name began. None if that is not
-            known, or an attempt may have been stored.
-        again: Whether the caller knows that it may have put the record before. Readers then do not warn of a name that was taken.
+        first: Milliseconds since 1970 that Kinesis had reached before any attempt to put a record of that name began. None if this moment
+            is unknown, or an attempt may have been stored.
+        again: Whether the caller knows that it may have put the record before. Readers then do not warn that another record has this name.
     """
 
     incarnation: bytes
@@ -53,7 +53,7 @@ class Identity(NamedTuple):
 
     @property
     def shared(self) -> RecordIdentity | None:
-        """The part that another process needs; None if there is none."""
+        """The part that another process needs; None if there is no such part."""
         return RecordIdentity(*self[:4]) if self.incarnation else None
 
     @property
@@ -79,10 +79,10 @@ class Stamp(NamedTuple):
     """Identity of the fresh records of one attempt to send a Kinesis record.
 
     Attributes:
-        date: Milliseconds since 1970 that Kinesis had reached before the bytes were made.
+        date: Milliseconds since 1970 that Kinesis had reached before the bytes were encoded.
         number: Number of the record at index 0. A fresh record at index n has ``number + n``.
-        made: Monotonic seconds at which the bytes were made.
-        wall: The same by the wall clock, in epoch seconds.
+        made: Monotonic seconds at which the bytes were encoded.
+        wall: The same moment by the wall clock, in epoch seconds.
     """
 
     incarnation: bytes

@@ -1,13 +1,13 @@
 """Memory of a reader of one shard: the runs that it has read, as a cache of the stream that is bounded in time and bytes.
 
-The memory has two uses. If the memory has a copy, any copy at a later position is a repetition. And the memory has every copy since
-`RunMemory.since`, so a copy that is missing was not stored in that time.
+The memory has two uses. If the memory has a copy, any copy at a later position is a repetition. The memory has every copy since
+`RunMemory.since`, so a missing copy was not stored in that period.
 
-Each entry has its position. After a failed delivery, a reader reads again records that the memory already has. Without
-positions, the reader would take each of these records for a repetition of itself and lose it.
+Each entry has its position. After a failed delivery, a reader reads again records that the memory already has. Without positions, the
+reader would treat each of these records as a repetition of itself and lose it.
 
-The memory is a series of segments in the order of the path. New entries go into the newest segment; the oldest is forgotten as a
-whole. If the memory becomes too large, older segments are compressed before any is forgotten::
+The memory is a series of segments in the order of the path. New entries go into the newest segment; the oldest segment is forgotten as a
+whole. If the memory becomes too large, older segments are compressed before any segment is forgotten::
 
     forgotten │ compressed: names in sorted arrays │ sealed: names in a dict │ open
               └─ since, first                                                  └─ last
@@ -18,8 +18,8 @@ whole. If the memory becomes too large, older segments are compressed before any
 | a run of unnamed records | about 145 | 145 |
 | their aggregate | 50 | 50 |
 
-No operation is linear in the copies of one record: they are in sorted lists and found by bisection. Runs that overlap or come out of
-order are divided into pieces, see `kinesis_sdk.common.once.pieces`.
+No operation is linear in the copies of one record, because copies are in sorted lists and found by bisection. Runs that overlap or arrive
+out of order are divided into pieces, see `kinesis_sdk.common.once.pieces`.
 
 Pure: no clock, no locks. Times are arrivals, in milliseconds since 1970 by the clock of Kinesis.
 """
@@ -86,7 +86,7 @@ _MAX_SEGMENT_BYTES = 8 * 1024 * 1024
 """Maximum bytes of a segment, so that compressing it is quick."""
 
 _DICT_IS_FULL = 43_690
-"""Maximum names of a segment. The next one would double the dict (two thirds of 2^16)."""
+"""Maximum names of a segment. One more entry would double the dict (two thirds of 2^16)."""
 
 # A place consists of the index of an aggregate in its segment and the sub-sequence number of a run's first user record. A run consists of
 # the number of its first user record, its count and its place. So places sort by position, and runs by number.
@@ -105,7 +105,7 @@ _KEY_SIZE = 14
 def key_of(run: Run) -> bytes:
     """Return the key that all copies of a run's records share.
 
-    Named and unnamed records have separate keys: they mean different things.
+    Named and unnamed records have separate keys, because the keys have different meanings.
     """
     if run.flags & NAMED:
         return run.incarnation + run.number.to_bytes(6, "big")
@@ -118,7 +118,7 @@ class Shortage(NamedTuple):
     Attributes:
         allowed: Maximum bytes of the memory.
         needed: Estimated bytes with which it would reach back to the suspect's earliest copy, if records keep arriving at this rate.
-        window_millis: Milliseconds of arrivals that it has to reach back.
+        window_millis: Milliseconds of arrivals that the memory must cover.
     """
 
     allowed: int
@@ -127,7 +127,7 @@ class Shortage(NamedTuple):
 
 
 class _Overlapping(Pieces):
-    """Runs with one key that overlap, or came out of order."""
+    """Runs with one key that overlap, or arrived out of order."""
 
     __slots__ = ("digests",)
 
@@ -315,7 +315,7 @@ class Segment:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether compressing would gain nothing, or is done."""
+        """Whether compressing would save nothing, or is done."""
         return self._compressed is not None or not self._names
 
     def compress(self) -> None:
@@ -442,7 +442,7 @@ class _Names:
         return len(self._hashes)
 
     def get(self, key: bytes) -> int | None:
-        """Return the place of a name; None if it is not here."""
+        """Return the place of a name; None if this segment does not have the name."""
         digest = hash(key) & _HASH
         prefix = digest >> self._shift
         index = bisect_left(self._hashes, digest, self._starts[prefix], self._starts[prefix + 1])
@@ -473,8 +473,8 @@ class RunMemory:
     """The runs that one reader of one shard has read, or looked up.
 
     Attributes:
-        since: Arrival since which every copy on the shard's path is here; infinity before anything was read.
-        first: Sequence number since which every copy in the shard itself is here; infinity before anything was read.
+        since: Arrival since which every copy on the shard's path is here; infinity before the first read.
+        first: Sequence number since which every copy in the shard itself is here; infinity before the first read.
         last: Sequence number of the last record of the shard that was read; -1 before the first.
     """
 
@@ -521,7 +521,7 @@ class RunMemory:
 
     @property
     def room(self) -> int:
-        """Bytes for the results of a look-up; 0 if they would be forgotten at once."""
+        """Bytes for the results of a look-up; 0 if the results would be forgotten at once."""
         free = self._max_bytes - self.size
         return free if free * _SEGMENTS >= self._max_bytes else 0
 
@@ -595,7 +595,7 @@ class RunMemory:
             self.first = max(self.first, segment.last + 1)
 
     def shortage(self, since: int) -> Shortage | None:
-        """Return the shortage if copies since a moment are missing for lack of bytes; else None.
+        """Return the shortage if copies since a moment are missing because of too few bytes; else None.
 
         The moment must be before `since` of the memory.
         """
@@ -681,11 +681,11 @@ class RunMemory:
 class Recollection:
     """The copies that a look-up reads, until it is complete: the newest copies, as many as a memory holds.
 
-    Shards come in the order in which they are read: the shard itself, then its ancestors, each from old to new.
+    Shards are in the order in which they are read: the shard itself, then its ancestors, each from old to new.
 
     Attributes:
-        since: Arrival since which nothing was left out; None if nothing was.
-        first: Sequence number in the shard since which nothing was left out; None if nothing was.
+        since: Arrival since which no copy was left out; None if none was left out at all.
+        first: Sequence number in the shard since which no copy was left out; None if none was left out at all.
     """
 
     __slots__ = ("_max_bytes", "_shards", "_size", "first", "since")
@@ -699,7 +699,7 @@ class Recollection:
         self._shards: list[deque[Segment]] = []
 
     def begin_shard(self) -> None:
-        """Begin with a shard that is older than the shards before it, or independent of them."""
+        """Begin with a shard that is older than all previous shards, or independent of them."""
         if self._shards:
             self._seal()
         self._shards.append(deque([self._new_segment(None)]))
@@ -744,7 +744,7 @@ class Recollection:
         return (segment for shard in reversed(self._shards) for segment in shard)
 
     def finish(self) -> list[Segment]:
-        """Return the copies in the order of the path. Nothing may be added afterwards; the bounds are final only now."""
+        """Return the copies in the order of the path. No copy may be added afterwards; the bounds are final only now."""
         if self._shards:
             self._seal()
         return [segment for segment in self._in_order() if len(segment)]

@@ -11,7 +11,7 @@ def named_identities(data: bytes, stream_name: str, owned: HashKeyRange) -> list
     """Return the identities of the records that an application named: 8 bytes, and a number below 2^48.
 
     Args:
-        data: Payload of a Kinesis record, from anywhere.
+        data: Payload of a Kinesis record; it may be forged.
         stream_name: Name of the stream that it was read from, not its ARN.
         owned: Hash keys of the shard that it was read from.
 

@@ -5,7 +5,7 @@ compare identities within a shard, and know neither namespace nor secret. If two
 the second record out. So the digest contains everything that distinguishes records:
 
 - The hash key: a shard has many keys, and order 1 of one customer is not order 1 of another customer.
-- The namespace: two services may call different facts ``order-78``.
+- The namespace: two services may use the name ``order-78`` for different facts.
 - The secret, if there is one: a program that may put records, and guesses a name, cannot compute its identity and take it first.
 """
 
@@ -25,7 +25,7 @@ MAX_NAMESPACE_LENGTH = 128
 """Maximum characters of a namespace."""
 
 SECRET_SIZES = (16, 64)
-"""Minimum and maximum bytes of a secret. BLAKE2b takes keys of at most 64."""
+"""Minimum and maximum bytes of a secret. BLAKE2b accepts keys of at most 64 bytes."""
 
 _NUMBER_SIZE = 6
 
@@ -51,7 +51,7 @@ class Names:
     ) -> Identity:
         """Return the identity of a record, from its ``dedup_id``, its ``dedup_window`` (seconds) and its effective hash key.
 
-        ``first`` and ``again`` say what the caller knows about earlier attempts; see `Identity`.
+        ``first`` and ``again`` describe the caller's knowledge about earlier attempts; see `Identity`.
 
         Raises:
             InvalidRecordError: If the name or its window is not valid, or there is no namespace.

@@ -1,12 +1,12 @@
 """Copies of runs that overlap, by the numbers of their records.
 
-An honest producer hardly ever writes overlapping runs. An attacker may write any, so nothing here depends on their form:
+An honest producer hardly ever writes overlapping runs. An attacker may write runs of any form, so no bound depends on their form:
 
 - Runs are kept as disjoint pieces in order, each with its copies. A query yields disjoint parts, at most one for each number.
 - A copy of a piece that arrived no later than an earlier copy is left out, because every query that finds the copy also finds the
   earlier copy. So arrivals rise with places, and one bisection finds the result.
 - Pieces are in blocks of `_BLOCK` numbers, so that an insertion moves fewer entries than a block has.
-- Each pair of a piece and a copy stands for at least one stored user record, even after a piece was divided. So memory grows with the
+- Each pair of a piece and a copy represents at least one stored user record, even after a piece was divided. So memory grows with the
   bytes of the stream, and time with these bytes times the logarithm of a bisection.
 
 A place is a position as a number: a record that is stored later has a higher place.
@@ -43,7 +43,7 @@ _ENTRY_BYTES = 9
 
 
 def add_copy(copies: list[Copy], copy: Copy) -> bool:
-    """Add a copy after all other copies, unless they cover it; return whether there is one more copy.
+    """Add a copy after all other copies, unless these cover it; return whether the number of copies grew.
 
     Of two copies at the same place, only the later arrival is kept.
     """
@@ -77,7 +77,7 @@ class Pieces:
         self._blocks: dict[int, _Block] = {}
 
     def add(self, first: int, last: int, copy: Copy) -> int:
-        """Add a copy of a run's numbers after all others; return how many bytes it takes."""
+        """Add a copy of a run's numbers after all other copies; return the bytes that it takes."""
         size = 0
         for number in range(first >> _BLOCK_BITS, (last >> _BLOCK_BITS) + 1):
             block = self._blocks.get(number)
@@ -108,7 +108,7 @@ class _Block:
         self.copies: list[list[Copy]] = []
 
     def add(self, first: int, last: int, copy: Copy) -> int:
-        """Add a copy after all others; return how many bytes its pieces take."""
+        """Add a copy after all other copies; return the bytes that its pieces take."""
         size = self._divide(first) + self._divide(last + 1)
         low, high = bisect_left(self.starts, first), bisect_right(self.starts, last)
         if low == high:
@@ -137,7 +137,7 @@ class _Block:
         return size
 
     def _divide(self, number: int) -> int:
-        """Divide the piece that contains a number, right before that number; return how many bytes that takes."""
+        """Divide the piece that contains a number, right before that number; return the additional bytes."""
         index = bisect_left(self.lasts, number)
         if index == len(self.starts) or self.starts[index] >= number:
             return 0

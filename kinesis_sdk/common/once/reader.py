@@ -1,9 +1,9 @@
 """Rules by which a reader of one shard finds the repetitions among the records of idempotent producers, without any I/O.
 
-A producer that got no response sends its records again, so a record may be stored several times. A copy is *valid* if all of its
-aggregate belongs into the shard where it is stored. The valid copies of a record lie on one path of shards, each the child of the shard
-before it. **The first valid copy is the record, and readers drop every other one.** Which copy is first depends on the stream
-alone, not on the reader, its start or its batches, so no state is needed beside the checkpoint.
+A producer that got no response sends its records again, so a record may be stored several times. A copy is *valid* if its whole aggregate
+belongs to the shard where it is stored. The valid copies of a record lie on one path of shards, each the child of the shard
+before it. **The first valid copy is the record, and readers drop every other copy.** The stream alone determines the first copy, not on
+the reader, its start or its batches, so no state is needed except the checkpoint.
 
 Nearly every record arrives so soon after its date that it can only be the first copy, and is delivered. Records that are late or marked
 as repeated are *suspects*. The reader searches its memory for their earlier copies and, if the memory is too short, the stream.
@@ -33,7 +33,7 @@ decision = reader.decide(now_millis)
 users = users.without(decision.dropped)
 ```
 
-A reader decides the same wherever it begins; its start only affects how many suspects have to be looked up.
+A reader decides the same wherever it begins; its start only affects the number of suspects to look up.
 For Spark, make a reader for each range with ``drops_equal=False``, and pass the driver's list of shards to `LookUp.listed`
 instead of listing the shards in each task.
 """
@@ -80,15 +80,15 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import Shard, ShardGraph
 
 EARLY_MILLIS = 2000
-"""Milliseconds by which arrivals may contradict the order of records, and by which dates may contradict the time of sending."""
+"""Milliseconds by which arrivals may contradict the order of records, and dates the time of sending."""
 
 _MARKED_MILLIS = 30_000
 """The search for copies of a repeated record begins at least this many milliseconds before its arrival, so that a wrong clock of
 the producer does little harm. Named records are excepted: their window is the application's choice."""
 
 RETENTION_MILLIS = 24 * 3600 * 1000
-"""Minimum milliseconds for which a stream keeps records. A look-up detects a longer retention by the oldest record that is still
-there, which needs no further permission and follows changes of the retention period."""
+"""Minimum milliseconds for which a stream keeps records. A look-up detects a longer retention by the oldest record that still exists,
+which needs no further permission and follows changes of the retention period."""
 
 _MARKED = REPEAT | NAMED
 
@@ -105,7 +105,7 @@ class Decision:
         repeated: User records that are dropped because an earlier copy is delivered.
         misplaced: User records that are dropped because their aggregate is misplaced.
         unknown: User records that are delivered although an earlier copy may exist that could not be searched for.
-        named: Records counted in ``repeated`` that are not a retry by their producer: an earlier record has their name. Another
+        named: Records counted in ``repeated`` that are not retries by their producer: an earlier record has the same name. Another
             process put the same fact, or a program that is allowed to put records took the name.
         first_named: Position of the first record counted in ``named``, as ``sequenceNumber/subSequenceNumber``; None if none.
     """
@@ -123,8 +123,8 @@ class ReadShard(NamedTuple):
 
     Attributes:
         shard_id: The shard.
-        since_millis: Arrival to begin at (``AT_TIMESTAMP``), in milliseconds since 1970; None begins at the oldest record.
-        limit: Maximum number of records worth requesting in one call; None for any number.
+        since_millis: Arrival at which to begin (``AT_TIMESTAMP``), in milliseconds since 1970; None begins at the oldest record.
+        limit: Useful maximum of records to request in one call; None for any number.
     """
 
     shard_id: str
@@ -227,7 +227,7 @@ class _Wanted:
             self._numbers[key] = _joined(parts)
 
     def note(self, key: bytes, run: Run, sequence: int, sub: int, arrival: int | None) -> None:
-        """Keep a run's names or numbers that are searched for. The runs of one shard must come in order."""
+        """Keep the names or numbers of a run that the search needs. The runs of one shard must be added in order."""
         if sequence < self._begin:
             copies, place = self._before, -1
         else:
@@ -268,16 +268,16 @@ class RunReader:
     Args:
         stream_name: Name of the stream, not its ARN.
         shard_id: The shard.
-        hash_key_range: Range of the shard; None if it is not known. The first look-up that needs it then finds it out, once.
-        parents: Ids of the shard's parents; None if they are not known. Without parents the shards need not be listed.
-        contiguous: Whether there is no gap inside a batch, nor between a batch and the next batch. Otherwise a copy that was
+        hash_key_range: Range of the shard; None if unknown. If unknown, the first look-up that needs the range determines it once.
+        parents: Ids of the shard's parents; None if unknown. Without parents the shards need not be listed.
+        contiguous: Whether there are no gaps within a batch or between two batches. Otherwise a copy that was
             not read proves nothing, so every suspect without a known earlier copy is looked up.
         drops_equal: Whether equal bytes in the shard are dropped (R7). The decision depends on the records read before, so
             pass False for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
         budget: Limit of the bytes that look-ups read; None for any number.
-        reach_millis: Maximum milliseconds between the arrivals of a record and of an earlier copy that matters. Unlike a
-            budget, it leaves out the same records in each reading. Such records are delivered, and counted as unknown.
+        reach_millis: Maximum milliseconds between the arrivals of a record and of an earlier copy that matters. Unlike a budget, this
+            limit leaves out the same records each time. Such records are delivered, and counted as unknown.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class RunReader:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the batch has no suspect and nothing was dropped, so that `decide` is not needed."""
+        """Whether the batch has no suspect and no dropped record, so that `decide` is not needed."""
         return not self.needs_look_up and not self._decision.dropped and not self._decision.unknown
 
     @property
@@ -410,7 +410,7 @@ class RunReader:
                 self._judge_runs(carrier, table.runs, is_new=sequence > read_before)
 
     def _judge_kept_back(self) -> None:
-        """Judge the aggregates that waited for the range. The range is known now, or cannot be found out in this batch."""
+        """Judge the aggregates that waited for the range, which is known now, or cannot be determined in this batch."""
         kept_back, self._kept_back = self._kept_back, []
         for one in kept_back:
             if one.table.made_for != self._checksum:
@@ -520,8 +520,8 @@ class RunReader:
         """Return the reads that the batch needs before it can be decided; None if it needs none.
 
         Args:
-            now_millis: Time at Kinesis, in milliseconds since 1970. This time shows whether copies may have expired, and so
-                whether to find out how long the stream keeps records. None assumes `RETENTION_MILLIS`.
+            now_millis: Time at Kinesis, in milliseconds since 1970. This time shows whether copies may have expired, and therefore whether
+                to determine the retention of the stream. None assumes `RETENTION_MILLIS`.
         """
         if self._look_up is None and self.needs_look_up:
             if self._budget is not None:
@@ -538,7 +538,7 @@ class RunReader:
         return self._look_up
 
     def _search(self, owned: HashKeyRange | None) -> _Search | None:
-        """Take the shard's range (None: it cannot be found out) and return the names and numbers to search for; None if there are none."""
+        """Take the shard's range (None if unknown) and return the names and numbers to search for; None if there are none."""
         self._range = owned
         self._judge_kept_back()
         suspects, memory = self._suspects, self._memory
@@ -607,7 +607,7 @@ class _History:
 
 
 class LookUp:
-    """A look-up: the reads that it needs, one after the other, and the use of their results.
+    """A look-up: the reads that it needs, one after another, and the use of their results.
 
     The caller carries out `step` and passes on the result, until `step` is None:
 
@@ -626,7 +626,7 @@ class LookUp:
         shard_id: The shard.
         hash_key_range: Its range; None lists the shards first, because the range shows which copies are valid.
         search: Returns the names and numbers to search for, given the range; None for nothing. Called once, with None if the range cannot
-            be found out.
+            be determined.
         history: Known facts about the shard's past; a look-up adds to it.
         now_millis: Time at Kinesis, see `RunReader.look_up`.
         budget: Limit of the bytes that it reads; None for any number.
@@ -635,10 +635,10 @@ class LookUp:
         step: The next step; None if the look-up is complete.
         is_refused: Whether access was denied.
         is_blind: Whether it read a copy whose validity it cannot decide, because the shard's range is not known.
-        over_budget: Sequence number of the record with the longest search, if the budget left something out; else None.
+        over_budget: Sequence number of the record with the longest search, if the budget left copies out; else None.
         bytes_read: Bytes of payload that it has read.
         since_millis: Earliest arrival of a copy that matters.
-        before: Sequence number at which the shard has been read far enough; -1 if nothing is searched for.
+        before: Sequence number up to which the shard must be read; -1 if no search is needed.
         now_millis: As the argument.
         shortage: Sizes of the memory, if the look-up is needed because the memory is too small. None for other reasons: the
             reader began after the earliest copy, or was rewound, or a window is longer than the earlier windows.
@@ -710,7 +710,7 @@ class LookUp:
             self._keep_to_budget()
 
     def _keep_to_budget(self) -> None:
-        """Stop at the budget: begin again for young suspects alone, and end when their reserve is used up."""
+        """Stop at the budget: begin again for young suspects only, and end when their reserve is used up."""
         budget = self._budget
         if budget is None:
             return
@@ -734,7 +734,7 @@ class LookUp:
                 self._push(ReadShard(self._shard_id, self.since_millis))
 
     def end(self) -> None:
-        """End with the results so far, as if the budget were used up. For a caller that has no more time."""
+        """End with the results so far, as if the budget were used up. Used by a caller that has no more time."""
         if not self._has_begun:
             self.refused()
         if self.step is not None:
@@ -758,7 +758,7 @@ class LookUp:
 
         Args:
             records: The records.
-            at_end: Whether the shard has no records after them: it has ended, or its tip was read.
+            at_end: Whether the shard has no records after these: it has ended, or its tip was read.
         """
         step = self.step
         if not isinstance(step, ReadShard):
@@ -863,7 +863,7 @@ class LookUp:
 
     @property
     def _horizon(self) -> int:
-        """Arrival of a shard's record before which its parents no longer matter."""
+        """Arrival of a shard's record: if it is earlier than this, the shard's parents do not matter."""
         return self.since_millis - EARLY_MILLIS
 
     @property
@@ -922,7 +922,7 @@ class LookUp:
             self._finish_shard(step.shard_id)
 
     def refused(self) -> None:
-        """Note that access is denied. Without a list of shards the look-up continues; without records it ends."""
+        """Note that access is denied. Without a list of shards, the look-up continues; without records, it ends."""
         if isinstance(self.step, ListShards):
             self._may_list = False
         if not self._has_begun:
@@ -948,7 +948,7 @@ class LookUp:
 
 
 def _span(suspect: _Suspect) -> int:
-    """Return how many milliseconds before its arrival the search for a suspect begins."""
+    """Return the milliseconds before its arrival at which the search for a suspect begins."""
     return suspect.arrival - suspect.since
 
 

@@ -1,4 +1,4 @@
-"""The runs of one aggregate's user records: while it is filled, and in each attempt to send it."""
+"""The runs of one aggregate's user records, while the aggregate is filled and in each attempt to send it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Runs:
         starts: Index of the first user record of each run.
         tag: Value of the tag, for all runs; empty until it is set, before the aggregate is encoded.
         first_length: Length of the first user record without its tag.
-        stamp: Identifies the fresh records of the last attempt; None before it, and once the records have their identities.
-        held_until: Monotonic seconds before which the aggregate is not sent, because a record inside may have been stored; minus
-            infinity if none is.
+        stamp: Identifies the fresh records of the last attempt; None before the first attempt, and once the records have their identities.
+        held_until: Monotonic seconds before which the aggregate is not sent, because a record inside may have been stored; otherwise minus
+            infinity.
     """
 
     __slots__ = ("_last", "first_length", "held_until", "stamp", "starts", "tag")
@@ -35,7 +35,7 @@ class Runs:
         self.starts = []
 
     def growth(self, identity: Identity | None) -> int | None:
-        """Return by how many bytes the tag grows if a record with such an identity comes next; None if such a record must not come next."""
+        """Return the bytes by which the tag grows if the next record has this identity; None if the next record must not have it."""
         if not self._begins_run(identity):
             return 0
         runs = len(self.starts)
@@ -50,7 +50,7 @@ class Runs:
             self.held_until = max(self.held_until, identity.held_until)
 
     def _begins_run(self, identity: Identity | None) -> bool:
-        """Return whether a record with such an identity begins another run than the record before it."""
+        """Return whether a record with this identity begins a new run."""
         last = self._last
         if not self.starts:
             return True
@@ -59,7 +59,7 @@ class Runs:
         return not identity.continues(last)
 
     def _size(self, runs: int) -> int:
-        """Return how many bytes the tag adds to the aggregate with that number of runs."""
+        """Return the bytes that the tag adds to an aggregate with this number of runs."""
         if not runs:
             return 0
         size = tag_size(runs)

@@ -44,7 +44,7 @@ def is_at_end(records: Sequence[KinesisRecord], header: ResponseHeader) -> bool:
 
 
 def is_denied(error: AwsError) -> bool:
-    """Return whether an error says that the call is not allowed, so that repeating it does not help."""
+    """Return whether an error means that the call is not allowed, so that repeating it does not help."""
     return error.code in DENIALS
 
 
@@ -59,7 +59,7 @@ def carry_out(
     shards: Iterable[Shard] | None = None,
     seconds: float | None = None,
 ) -> None:
-    """Make the calls of a look-up, and wait for them. Failures are retried for a minute, or until the time is over.
+    """Make the calls of a look-up, and wait for them. Failures are retried for a minute, or until the time has passed.
 
     Args:
         look_up: The look-up.
@@ -68,11 +68,11 @@ def carry_out(
         shard_id: The shard whose records are judged.
         clock: Clock that measures the calls; the system's by default.
         sleep: Waits between two attempts, in seconds; `time.sleep` by default.
-        shards: The shard and its ancestors, if they are known; by default the shards are listed.
+        shards: The shard and its ancestors, if known; by default, the shards are listed.
         seconds: Time after which the look-up ends with the records read so far; None for no limit. A call that runs then is not interrupted.
 
     Raises:
-        AwsError: If a call keeps failing. If it is denied, or throttled until the time is over, the look-up ends instead.
+        AwsError: If a call keeps failing. If a call is denied, or throttled until the time has passed, the look-up ends instead.
         ProtocolError: If a response cannot be read.
     """
     calls = _Calls(clock or SystemClock(), sleep or time.sleep, seconds)
@@ -95,7 +95,7 @@ def carry_out(
 
 
 class _Calls:
-    """Calls that are retried until the time is over; ``seconds`` is for all together, None for no limit."""
+    """Calls that are retried until the time has passed; ``seconds`` limits all calls together, None means no limit."""
 
     def __init__(self, clock: Clock, sleep: Callable[[float], None], seconds: float | None) -> None:
         self.clock: Clock = clock
@@ -108,7 +108,7 @@ class _Calls:
         return self._end - self.clock.monotonic()
 
     def make(self, call: Callable[[], T]) -> T:
-        """Make a call; raises the error of its last attempt."""
+        """Make a call; raises the error of the last attempt."""
         timeout = min(_CALL_SECONDS, max(0.0, self.left))
         return call_with_retries(call, operation=None, timeout=timeout, sleep=self._wait)
 

@@ -1,4 +1,4 @@
-"""The writer's seam: the identities that an idempotent producer stamps on its records, by which readers recognize repetitions.
+"""The writer's side: the identities that an idempotent producer stamps on its records, by which readers recognize repetitions.
 
 A producer has one `Stamps` for each stream, and asks it at these moments:
 
@@ -12,8 +12,8 @@ A producer has one `Stamps` for each stream, and asks it at these moments:
 | a response arrives | `observe` |
 | a record is put again | `resumed` |
 
-How long a record, or a whole aggregate, is held back is in `Identity.held_until` and `Runs.held_until`. Without ``enabled``, nothing here
-has an effect.
+`Identity.held_until` and `Runs.held_until` show how long a record, or a whole aggregate, is held back. Without ``enabled``, the stamps
+have no effect.
 
 ```
 FRESH ─► SENT ─┬─ stored where it belongs ──────────────────► acknowledged
@@ -28,22 +28,24 @@ FRESH ─► SENT ─┬─ stored where it belongs ─────────�
 | SENT | as before | of this attempt |
 | HELD | with a date: kept until the final result, and each further attempt is marked | as for FRESH |
 
-A record costs nothing until an attempt of it has an unknown outcome: the numbers of an aggregate's fresh records follow from its stamp.
+A record costs nothing until an attempt to send it has an unknown outcome: the numbers of an aggregate's fresh records follow from its
+stamp.
 
 Rules:
 
 - A fresh record gets an incarnation, a number and a date each time it is sent: a failed attempt that certainly stored nothing leaves no trace.
 - The incarnation is drawn for each request and never continued. A process image may run twice (a restored virtual machine, CRIU,
-  SnapStart), and no clock shows a process that it was copied. If two copies continued from one state, they would give one identity to two
-  records, and readers would drop one of these records. A record that is HELD in the image is repeated by both copies with one identity:
-  it is one put.
+  SnapStart), and no clock reveals to a process that it was copied. If two copies continued from one state, they would give one identity to
+  two
+  records, and readers would drop one of these records. A record that is HELD in the image is repeated by both processes with one identity,
+  because it is one put.
 - The date is never later than the time at Kinesis of any attempt with this identity. At least `HOLD_OFF` seconds of the monotonic clock
   pass between the first such attempt and the second. So a copy that arrives before the date plus the hold-off is the first
-  copy, and readers look nothing up for it.
-- The caller of a named record may know a moment before which no attempt to put it began (`Identity.first`). Until an attempt may have
-  been stored, the record is dated by that moment and says so (`FIRST`). Its hold-off ends no later than `HOLD_OFF` seconds after this
+  copy, and readers need no look-up for it.
+- The caller of a named record may know a moment before which no attempt to put it began (`Identity.first`). Until an attempt may have been
+  stored, the record's date is that moment, which a flag shows (`FIRST`). Its hold-off ends no later than `HOLD_OFF` seconds after this
   attempt, and no later than `FIRST_HOLD_OFF` seconds after the start of another process that may put it.
-- A repetition is marked for good, with the identity of the first attempt that may have been stored.
+- A repetition stays marked, with the identity of the first attempt that may have been stored.
 - After `REPEAT_WINDOW` seconds, readers do not look back far enough: the record gets a new identity and may be stored twice.
 """
 
@@ -86,7 +88,7 @@ WRAPPING = 132
 the one-byte partition key, without its own key."""
 
 _UNDATED = 2.0
-"""Seconds by which the wall clock may be ahead. These seconds are subtracted where responses have no ``Date``."""
+"""Seconds by which the wall clock may be ahead. These seconds are subtracted if responses have no ``Date``."""
 
 _FRESH = 600.0
 """Seconds for which the monotonic clock alone advances the ``Date`` of a response."""
@@ -110,7 +112,7 @@ class KnownStream(Protocol):
 
     @property
     def described(self) -> bool:
-        """Whether the other properties are known, and not only assumed."""
+        """Whether the other properties are known, not only assumed."""
 
     @property
     def service_places(self) -> bool:
@@ -136,11 +138,11 @@ class StampedEntry(Protocol):
 
     @property
     def aggregate(self) -> Aggregate:
-        """The same in encoded form, with their runs."""
+        """The records in encoded form, with their runs."""
 
 
 def fresh_entropy(size: int) -> bytes:
-    """Return up to 32 random bytes; every other process gets other bytes, and so does every copy of this process image.
+    """Return up to 32 random bytes; every other process, and every copy of this process image, gets different bytes.
 
     A restored virtual machine may continue with the kernel's former random state until the kernel is told (VM generation id). But its clocks
     never match the clocks of the other copy to a nanosecond.
@@ -181,7 +183,7 @@ class Stamps:
     # ------------------------------------------------------------------ whether
 
     def tags(self, known: KnownStream) -> bool:
-        """Return whether new Kinesis records have a table of runs. A stream that places records itself has no ranges to judge them by."""
+        """Return whether new Kinesis records have a table of runs. A stream that places records itself has no ranges for a check."""
         self._tagging = self.enabled and not known.service_places
         if self.enabled and not self._tagging and known.described and not self._untagged_logged:
             self._untagged_logged = True
@@ -193,7 +195,7 @@ class Stamps:
         return self._tagging
 
     def wrapping(self, known: KnownStream) -> int:
-        """Return by how many bytes a user record may grow for its stamp."""
+        """Return the bytes by which the stamp may increase a user record."""
         return WRAPPING if self.enabled and not known.service_places else 0
 
     def waits_for_map(self, known: KnownStream) -> bool:
@@ -201,7 +203,7 @@ class Stamps:
         return self.enabled and known.shard_map is None and not (known.service_places and known.described)
 
     def refusal(self, known: KnownStream) -> KinesisSdkError | None:
-        """Return why records that wait for the map cannot be sent; None if they can, or if that is not known yet."""
+        """Return why records that wait for the map cannot be sent; None if they can be sent, or if this is not known yet."""
         if known.shard_map is None and known.described and not known.service_places:
             return PermanentAwsError(
                 f"idempotent=True needs the permission kinesis:ListShards for stream {self._stream}"
@@ -246,7 +248,7 @@ class Stamps:
             self._observed = now
 
     def time_at_kinesis(self, now: float) -> int | None:
-        """Return epoch milliseconds that Kinesis has reached; None before a response has told it. Thread-safe."""
+        """Return epoch milliseconds that Kinesis has reached; None before a response has shown the time. Thread-safe."""
         return None if self._service_clock.time_at(now) is None else self._date(now, self._wall_clock())
 
     def _date(self, now: float, wall: float) -> int:
@@ -293,7 +295,7 @@ class Stamps:
         ]
 
     def _run(self, records: Sequence[IdentifiedRecord], stamp: Stamp, start: int) -> Run:
-        """Return the run of records that begin at an index of their Kinesis record."""
+        """Return the run of the records from an index of their Kinesis record on."""
         identity = records[0].identity
         if identity is not None and identity.date is not None:
             # After a suspension of the machine, only the wall clock shows the age.

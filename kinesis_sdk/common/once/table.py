@@ -20,7 +20,7 @@ In the value, base64 (URL alphabet, no padding) carries, with big-endian numbers
                          6  number of the first user record
 
 The header and each run fill whole groups of base64, so sizes are fixed and runs are joined as text. A reader ignores a table of another
-version or with an unknown feature: it drops nothing because of it. So a later version may change everything after the first byte.
+version or with an unknown feature: it drops nothing because of it. So a later version may change all bytes after the first.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ MAX_DATE = MAX_NUMBER = (1 << 48) - 1
 
 MAX_RUNS = 8_192
 """Maximum runs of a table: a producer then begins another aggregate, and a reader ignores a longer table. An aggregate of the default
-51,200 bytes has at most 1,345 (38 bytes each). So only named or repeated records in aggregates of 300 KiB and more reach it."""
+51,200 bytes has at most 1,345 (38 bytes each). So only aggregates of 300 KiB and more with named or repeated records reach this maximum."""
 
 HOLD_OFF = 4
 """Minimum seconds between the first attempt that may have been stored and the producer's next attempt."""
 
 FIRST_HOLD_OFF = MAX_HOLDOFF
-"""Maximum hold-off of a `FIRST` run, in seconds. A sender that may repeat one waits this long after its own start."""
+"""Maximum hold-off of a `FIRST` run, in seconds. A sender that may repeat such a run waits this long after its own start."""
 
 _MAX_LENGTH = HEADER_LENGTH + MAX_RUNS * RUN_LENGTH
 
@@ -90,13 +90,13 @@ _CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_
 _URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
 
 _STANDARD_ALPHABET = bytes.maketrans(b"-_+/", b"+/\0\0")
-"""From the URL alphabet to the decoder's. All other characters become, or stay, characters that are in neither."""
+"""From the URL alphabet to the decoder's. All other characters become, or stay, characters outside both sets."""
 
 _VERSION = b"\x10\0\0"
 """The first bytes of a table: version 1, no feature, no key."""
 
 _VERSION_TEXT = "EAAA"
-"""The same as a group of base64."""
+"""These bytes as a group of base64."""
 
 _HEADER = Struct(">3xHI")
 _RUN = Struct(">I8sIQ")
@@ -106,7 +106,7 @@ _ONE_RUN = Struct(">3xHII8sIQ")
 """The header and one run."""
 
 _UNMARKED = Struct(">9xI14sHI")
-"""The same without the header: count, hold-off and flags · incarnation and date · upper 16, lower 32 bits of the number."""
+"""The layout without the header: count, hold-off and flags · incarnation and date · upper 16, lower 32 bits of the number."""
 
 # Makes a named tuple at a third of the cost of its constructor. All fields must be there, in order.
 _new = tuple.__new__
@@ -117,7 +117,7 @@ class Run(NamedTuple):
 
     Attributes:
         count: Number of user records, 1 to 16,777,215. A named run has 1.
-        holdoff: Seconds, 1 to 15. A copy is never sent earlier than this after ``date``, unless the run is marked.
+        holdoff: Seconds, 1 to 15. Unless the run is marked, no further copy is sent earlier than this time after ``date``.
         flags: `REPEAT`, `NAMED`, both or 0; or `NAMED` and `FIRST`.
         incarnation: 8 bytes: the request's, or for a named run a part of the digest of its name and hash key.
         date: Milliseconds since 1970. No attempt to send these records was made before.
@@ -212,7 +212,7 @@ def encode_table(stream_name: str, made_for_shard: str | None, runs: Sequence[Ru
 def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | None:
     """Return the table in the value of a tag.
 
-    This function never raises an exception: tags may come from anywhere.
+    This function never raises an exception, because tags may be forged.
 
     Args:
         value: Value of the first user record's tag with the key `TAG_KEY`.
@@ -264,7 +264,7 @@ def is_unmarked(value: str, user_records: int) -> bool:
         user_records: Number of user records in the aggregate.
 
     Returns:
-        False also for a few such tables; `decode_table` has to judge them.
+        It is False for a few tables of this kind as well, which `decode_table` then checks.
     """
     return (
         # The count, the hold-off and the flags are in these characters. The second one also has a part of the incarnation.
@@ -313,8 +313,8 @@ def _fit(flags: int) -> bool:
 def tag_size(runs: int) -> int:
     """Return the size in bytes of the whole tag with this number of runs, inside its user record.
 
-    52 for one run and 32 for each further run, but 34 for the fourth and 2 more at 16 KiB, where lengths take a further
-    byte. The length of the user record that contains it may take a further byte, too.
+    52 for one run and 32 for each further run, but 34 for the fourth and 2 more at 16 KiB, where lengths need a further byte. The length
+    of the user record that contains it may take a further byte, too.
     """
     value = HEADER_LENGTH + RUN_LENGTH * runs
     inner = 2 + len(TAG_KEY) + 1 + varint_size(value) + value

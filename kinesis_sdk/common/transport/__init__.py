@@ -1,4 +1,4 @@
-"""The hot calls at a fraction of boto3's CPU time: PutRecords, GetRecords, GetShardIterator, and UpdateItem of lease tables.
+"""The most frequent calls at a fraction of boto3's CPU time: PutRecords, GetRecords, GetShardIterator, and UpdateItem of lease tables.
 
 boto3 spends 0.5 ms of CPU on any call, and converts every record according to its service model: putting 100 records of
 50 KB takes 29 ms, of which 21 ms go into the body. Nearly all of this work is the same for each call.
@@ -19,7 +19,7 @@ endpoint, region, credentials, proxies, certificates and timeouts, opens the con
 | records of a response | `kinesis_sdk.common.transport.get` |
 | everything else in a response | botocore's parser |
 
-Everything else is left to boto3 itself, with the same result:
+boto3 itself makes all other calls, with the same result:
 
 | case | what happens |
 | --- | --- |
@@ -31,8 +31,8 @@ In the last case boto3 makes the call, too, but takes the existing response (or 
 attempt, by botocore's public event ``before-send``. boto3 raises its usual exceptions and retries according to its retry
 mode. No request is sent twice: a throttled call counts once at Kinesis.
 
-boto3 makes all SubscribeToShard calls: there is one in five minutes for each shard, and its response is a stream. `sending` lets their
-requests go another way.
+boto3 makes all SubscribeToShard calls: there is one in five minutes for each shard, and its response is a stream. `sending` can redirect
+their requests.
 """
 
 from __future__ import annotations

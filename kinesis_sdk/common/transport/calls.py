@@ -32,7 +32,7 @@ _MEMBERS: dict[str, tuple[str, type]] = {
     "GetRecords": ("Records", list),
     "GetShardIterator": ("ShardIterator", str),
 }
-"""Member of every complete response, and its type."""
+"""A member that every complete response has, and its type."""
 
 _UPDATE = frozenset(
     {
@@ -51,7 +51,7 @@ _UPDATE = frozenset(
 _MAPS = frozenset({"Key", "ExpressionAttributeNames", "ExpressionAttributeValues"})
 
 _MAX_FORMS = 1000
-"""Maximum number of forms, beyond which all forms are dropped: each stream that requests name by ARN has forms of its own."""
+"""Maximum number of forms, beyond which all forms are dropped: each stream that requests name by its ARN has forms of its own."""
 
 _HOOK = "kinesis-sdk-transport"
 
@@ -59,11 +59,11 @@ _HOOK = "kinesis-sdk-transport"
 class Transport:
     """A boto3 client for Kinesis or DynamoDB whose hot calls cost less CPU time. Thread-safe.
 
-    `put_records` and `get_records` of this package use it, and its own methods make the other hot calls. A transport gives
-    the same responses and exceptions as the client, and all other methods and attributes are the client's own.
+    `put_records` and `get_records` of this package use it, and its own methods make the other hot calls. A transport returns the same
+    responses and raises the same exceptions as the client, and all other methods and attributes are the client's own.
 
     Args:
-        client: boto3 client. Any other object makes all calls itself.
+        client: boto3 client. An object that is not a boto3 client makes all calls itself.
         speaks_cbor: Whether PutRecords and GetRecords may use CBOR where it costs less than JSON.
     """
 
@@ -124,12 +124,12 @@ class Transport:
     def attempt(
         self, operation: str, request: Mapping[str, Any], body: bytes | None, *, in_cbor: bool = False
     ) -> Attempt:
-        """Send a request if its form is known.
+        """Send a request if its form exists.
 
         Args:
             operation: API operation.
             request: Parameters as for boto3; long lists may be left out.
-            body: The same parameters in JSON or CBOR; None leaves the call to boto3.
+            body: The same parameters in JSON or CBOR; with None, boto3 makes the call.
             in_cbor: Whether ``body`` is CBOR.
 
         Returns:
@@ -171,7 +171,7 @@ class Transport:
         return attempt
 
     def _answers_in_cbor(self, response: Any) -> bool:
-        """Return whether a response is CBOR; it may be JSON or text if a proxy wrote it, or if the service knows no CBOR."""
+        """Return whether a response is CBOR; it may be JSON or text if a proxy wrote it, or if the service does not support CBOR."""
         kind = str(response.headers.get("content-type") or "")
         if kind.partition(";")[0].strip().lower() == cbor.CONTENT_TYPE:
             return True
@@ -244,8 +244,8 @@ class Attempt:
         operation: API operation.
         outcome: Response or exception; None if nothing was sent.
         body: Body of a complete response with status 200; None for every other outcome.
-        learns: Key of the form to make from boto3's request; None if the call is not to be learned.
-        sent: Body that was sent, or would have been.
+        learns: Key of the form to make from boto3's request; None if no form is to be made.
+        sent: Body that was sent, or would have been sent.
         sent_cbor: Whether ``sent`` is CBOR.
         is_cbor: Whether the response is CBOR.
         request: Request of boto3's first attempt, without retries; None before it was sent.
@@ -290,7 +290,7 @@ class Attempt:
         self.shorten: Callable[[bytes], bytes] | None = None
 
     def parse(self, body: bytes) -> dict[str, Any] | None:
-        """Return the response as boto3 would, from its body or from its body without the records.
+        """Return the response in boto3's form, from its body or from its body without the records.
 
         None if botocore cannot parse it, its main member is missing, or the retry policy rejects it.
         """

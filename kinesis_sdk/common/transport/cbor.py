@@ -1,10 +1,11 @@
-"""CBOR (RFC 8949) as Kinesis speaks it: ``application/x-amz-cbor-1.1``, which the AWS SDK for Java and so the KCL use.
+"""CBOR (RFC 8949) in the form of Kinesis: ``application/x-amz-cbor-1.1``, which the AWS SDK for Java, and therefore the KCL, uses.
 
 A document has the same content in CBOR and in JSON, with two differences: ``Data`` is a byte string instead of base64 text, and a time is a
-number of milliseconds with tag 1, where RFC 8949 has seconds. Requests are written as the SDK for Java writes them: maps and
-lists of indefinite length, strings of definite length.
+number of milliseconds with tag 1, where RFC 8949 has seconds. Requests have the form of the SDK for Java: maps and lists of indefinite
+length, strings of definite length.
 
-The library cbor2 would cost as much for records: it makes a dict of each, and has to call Python for each time. `decode` needs no library,
+The library cbor2 would cost as much for records: it makes a dict of each record, and calls Python for each time value. `decode` needs no
+library,
 and bounds its result: records, members of a record, levels, and all other values.
 """
 
@@ -97,7 +98,7 @@ _TEXT_HEADS = [head(TEXT, size) for size in range(256)]
 
 
 def members(values: Mapping[str, str | int]) -> bytes:
-    """Return members of a map. Raises as `text`; integers must be at least 0."""
+    """Return members of a map. Raises the errors of `text`; integers must be at least 0."""
     parts: list[bytes] = []
     for name, value in values.items():
         parts += (text(name), text(value) if isinstance(value, str) else head(INTEGER, value))
@@ -108,7 +109,7 @@ def document(body: bytes) -> Any:
     """Return the content of a document as if parsed from JSON.
 
     Raises:
-        ValueError: If it is not one CBOR item, has a value that JSON lacks, or is beyond a bound.
+        ValueError: If it is not one CBOR item, has a value that JSON lacks, or exceeds a bound.
     """
     reader = _Reader(body)
     try:
@@ -123,7 +124,7 @@ def decode(body: bytes) -> Content | None:
     """Decode a GetRecords response as `kinesis_sdk.common.transport.decoding.decode` does for JSON.
 
     Raises:
-        ProtocolError: If a record is incomplete or malformed, there are more than 10,000, or the rest is beyond a bound.
+        ProtocolError: If a record is incomplete or malformed, there are more than 10,000, or another part exceeds a bound.
     """
     reader = _Reader(body)
     records: list[KinesisRecord] | None = None
@@ -161,7 +162,7 @@ class _Reader:
     """Reads the items of one document in order.
 
     No method checks whether a slice was cut short by the end of the document: each advances `pos` by the length that the item
-    declares, so that the next read raises IndexError, or `check_end` finds `pos` behind the end.
+    declares, so that the next read raises IndexError, or `check_end` finds `pos` after the end.
     """
 
     __slots__ = ("_body", "_left", "pos")
@@ -172,7 +173,7 @@ class _Reader:
         self.pos: int = 0
 
     def check_end(self) -> None:
-        """Raise ValueError unless the whole document was read, and no more."""
+        """Raise ValueError unless exactly the whole document was read."""
         if self.pos != len(self._body):
             raise ValueError("not one CBOR item")
 

@@ -1,6 +1,6 @@
 """Sends requests on the open connections of a boto3 client.
 
-boto3's HTTP session opens every connection: only it knows about certificates, proxies and socket options. This module uses the
+boto3's HTTP session opens every connection, because only the session knows certificates, proxies and socket options. This module uses the
 connections in its pool without urllib3, which costs more than the call itself. urllib3's pool still counts connections and
 drops dead connections.
 """
@@ -46,8 +46,8 @@ class Response:
 class Connections:
     """The connections of a client to one URL. Thread-safe.
 
-    The pool is found in the first response of the session of botocore's ``endpoint``. urllib3 has no public way to take
-    a connection from it; where its attributes do not exist, the session sends every request.
+    The pool is found in the first response of the session of botocore's ``endpoint``. urllib3 has no public way to take a connection from
+    the pool; if its private attributes do not exist, the session sends every request.
     """
 
     __slots__ = ("_endpoint", "_known")
@@ -62,7 +62,7 @@ class Connections:
         return self._endpoint
 
     def learn(self, response: Any) -> None:
-        """Find the pool in a response of the session."""
+        """Find the connection pool in a response of the session."""
         pool = getattr(getattr(response, "raw", None), "_pool", None)
         if _is_usable(pool):
             self._known = (self._endpoint.http_session, pool)
@@ -71,7 +71,7 @@ class Connections:
         """Send a request and read the response, which is an ``AWSResponse`` if the session sent the request.
 
         Raises:
-            HTTPClientError: As the session would raise it.
+            HTTPClientError: The error that the session would raise.
         """
         session = self._endpoint.http_session
         known = self._known

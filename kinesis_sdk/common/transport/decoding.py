@@ -1,7 +1,7 @@
 """Records of a GetRecords response, decoded from its JSON.
 
 With msgspec (extra ``fast``), records of 100 bytes cost half as much CPU time. Results and rejected responses are the
-same: the standard library decodes, or rejects, whatever msgspec rejects.
+same: the standard library decodes, or rejects, every response that msgspec rejects.
 """
 
 from __future__ import annotations

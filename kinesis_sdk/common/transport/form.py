@@ -1,4 +1,4 @@
-"""A request of boto3 as the form of further requests of the same operation to the same endpoint.
+"""A request of boto3 that serves as the form of further requests of the same operation to the same endpoint.
 
 boto3 computes the same URL, headers and kind of signature for each call. A form keeps these. Only the body, the date,
 the credentials and the random id of the call differ.
@@ -22,7 +22,7 @@ _AUTHORIZATION = re.compile(
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 _CONSTANT = frozenset({"x-amz-target", "content-type", "user-agent", "amz-sdk-request"})
-"""Headers that are the same for each first attempt."""
+"""Headers that are equal for each first attempt."""
 
 _PER_REQUEST = frozenset(
     {

@@ -33,8 +33,8 @@ class GetRecordsPage(NamedTuple):
     Attributes:
         records: Records in order; arrival times are UTC.
         next_iterator: Iterator for the next call; None at the end of the shard.
-        header: Facts of the response besides its records, as far as they can be read without knowing the shard.
-        child_shards: ``ChildShards`` as Kinesis sent them, at the end of the shard.
+        header: Facts of the response besides its records, except facts that depend on the shard.
+        child_shards: ``ChildShards`` of the response, at the end of the shard.
         metadata: ``ResponseMetadata`` with ``RequestId``, ``HTTPHeaders`` and more; empty for clients without it.
     """
 
@@ -54,7 +54,7 @@ def get_records(
         client: boto3 Kinesis client or one of its shape.
         iterator: Shard iterator.
         limit: Maximum number of records to return, 1 to 10,000.
-        stream_arn: ARN of the stream for the request; None if it is not known.
+        stream_arn: ARN of the stream for the request; None if unknown.
 
     Raises:
         AwsError: If the call fails.
@@ -78,7 +78,7 @@ def get_records(
 
 
 class decoding:  # noqa: N801 - as `translate_errors`
-    """Raise `ProtocolError` for a response that cannot be decoded, in whichever layer it fails."""
+    """Raise `ProtocolError` for a response that cannot be decoded, in any layer."""
 
     __slots__ = ("_operation",)
 
@@ -131,7 +131,7 @@ def _page_of(attempt: Attempt) -> GetRecordsPage | None:
 
 
 def _page_by_boto3(attempt: Attempt, request: dict[str, Any]) -> GetRecordsPage:
-    """Return the page of a response of which boto3 reads everything but the records."""
+    """Return the page of a response from which boto3 reads all parts but the records."""
     content: Content | None = None
 
     def without_records(body: bytes) -> bytes:

@@ -49,8 +49,8 @@ _BOTOCORES_OWN = frozenset(
         ("botocore.useragent", "UserAgentString.rebuild_and_replace_user_agent_handler"),
     }
 )
-"""Handlers that every client has. A handler of a later botocore that is missing here counts as a user's: calls are then
-slower, not wrong, and a test of the SDK fails."""
+"""Handlers that every client has. A handler of a later botocore that is missing here counts as a user's handler: calls are then slower,
+not wrong, and a test of the SDK fails."""
 
 _OURS = frozenset({"kinesis_sdk.common.transport.calls", "kinesis_sdk.common.truncated_responses"})
 
@@ -58,10 +58,10 @@ _DEBUG_LOG = logging.getLogger("botocore.endpoint")
 
 
 class HookCheck:
-    """Tells whether calls of a client are unmodified. Thread-safe.
+    """Checks whether calls of a client are unmodified. Thread-safe.
 
-    botocore has no public way to list hooks, so this reads three private attributes of its event emitter. Where these attributes
-    do not exist, or the object is not a botocore client, no call counts as unmodified. ``methods`` maps the API operations to
+    botocore has no public way to list hooks, so this reads three private attributes of its event emitter. If these attributes do not
+    exist, or the object is not a botocore client, no call counts as unmodified. ``methods`` maps the API operations to
     check, for example ``GetRecords``, to the methods that make them.
     """
 

@@ -25,7 +25,7 @@ class PutEntry(NamedTuple):
     Attributes:
         data: Payload; ``repr`` shows only its length.
         partition_key: Partition key, 1 to 256 characters; None for a stream that places records itself.
-        explicit_hash_key: Decimal hash key that replaces the partition key's; None if there is none.
+        explicit_hash_key: Decimal hash key that replaces the hash of the partition key; None if there is none.
     """
 
     data: bytes

@@ -258,9 +258,9 @@ class ConsumerEngine:
         return Until.resolve(until, date)
 
     def tick(self, now: float) -> float | None:
-        """Do everything that is due on the caller's thread; return the next due time, or None once stopped.
+        """Do all due work on the caller's thread; return the next due time, or None once stopped.
 
-        Only for a runtime that runs functions inline, see `InlineRuntime`.
+        This requires a runtime that runs functions inline, see `InlineRuntime`.
         """
         self.renew(now)
         self.tick_table(now)
@@ -340,7 +340,7 @@ class ConsumerEngine:
 
     @property
     def until(self) -> Until | None:
-        """The moment at which the worker ends; None if it does not end by itself, and before `start`."""
+        """The moment at which the worker ends; None before `start`, and if the worker does not end by itself."""
         return self._until
 
     @property
@@ -392,7 +392,7 @@ class ConsumerEngine:
         self._runtime.wake("renewals")
 
     def on_lease_lost(self, held: HeldLease) -> None:
-        """Let the shard consumer of a lost lease end."""
+        """End the shard consumer of a lost lease."""
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
@@ -402,7 +402,7 @@ class ConsumerEngine:
             self.scheduler.wake(entry[1])
 
     def on_handoff_requested(self, held: HeldLease) -> None:
-        """Let the shard consumer end cleanly and release the lease to the requester."""
+        """End the shard consumer cleanly, and release the lease to the requester."""
         self._logger.info(
             "lease %s: handoff requested by %s",
             held.key,
@@ -415,7 +415,7 @@ class ConsumerEngine:
             self.scheduler.wake(entry[1])
 
     def on_release_wanted(self, held: HeldLease) -> None:
-        """Let the shard consumer end cleanly and release the lease."""
+        """End the shard consumer cleanly, and release the lease."""
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
@@ -489,7 +489,7 @@ class ConsumerEngine:
         return True
 
     def _completed(self, consumer: ShardConsumer) -> None:
-        """Remove a consumer that ended. Called twice if a hung handler was abandoned and ended later."""
+        """Remove a consumer that ended. It is called twice if a hung handler was abandoned and ended later."""
         self.coordinator.forget(consumer.held)
         if consumer.reason is ShutdownReason.HANDOFF:
             self._runtime.wake("table")  # the table loop watches the outgoing lease
@@ -553,7 +553,7 @@ class ConsumerEngine:
         return self._stall_detector.check(consumers, now)
 
     def restart_read(self, consumer: ShardConsumer) -> None:
-        """Restart the read after the last accepted record; the hung read keeps its thread."""
+        """Restart reading after the last accepted record; the hung read keeps its thread."""
         consumer.restart_read()
         self._runtime.replace_stuck_thread("fetches")
         consumer.on_ready()

@@ -88,7 +88,7 @@ class FetcherSource:
     ) -> Fetcher:
         """Start reading a shard.
 
-        ``on_ready`` is called from any thread when there is something to fetch. Without ``consumer_arn``, the registered
+        ``on_ready`` is called from any thread when a result can be fetched. Without ``consumer_arn``, the registered
         consumer is found by name. ``polled`` polls the shard even if the worker uses enhanced fan-out. Raises an `AwsError`
         if a LATEST start could not be resolved.
         """

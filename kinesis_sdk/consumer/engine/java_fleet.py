@@ -41,7 +41,7 @@ class JavaFleet:
         self._migration_log = LogThrottle(log, interval=PROBLEM_LOG_INTERVAL)
 
     def tick(self, now: float) -> float:
-        """Report this worker's metrics and read those of other workers if due; return the next due time."""
+        """Report this worker's metrics and read the metrics of other workers if due; return the next due time."""
         return _NEVER if self._membership is None else self._membership.tick(now)
 
     def withdraw(self) -> None:
@@ -51,7 +51,7 @@ class JavaFleet:
 
     @property
     def is_reported(self) -> bool:
-        """Whether the table contains metrics of this worker, as far as it knows."""
+        """Whether the table contains metrics of this worker, as far as this worker knows."""
         return self._membership is not None and self._membership.is_reported
 
     def observe(self, scan: TableScan, now: float, seen_at: float) -> None:
@@ -60,7 +60,7 @@ class JavaFleet:
         self._warn_of_migration(scan, seen_at)
 
     def _check_leader(self, rows: list[Lease], now: float) -> None:
-        """Presume a KCL 3 leader dead once all its leases expired; its lock stays valid for two more minutes."""
+        """Presume that a KCL 3 leader is dead once all its leases have expired, although its lock stays valid for two more minutes."""
         leader = None if self._membership is None else self._membership.leader(now)
         if self._membership is None or leader is None:
             return

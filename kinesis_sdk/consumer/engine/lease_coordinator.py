@@ -62,7 +62,7 @@ class CoordinatorListener(LeaseListener, StreamListener, Protocol):
     """Receiver of a coordinator's events; `ConsumerEngine` implements it."""
 
     def on_until_reached(self) -> None:
-        """End the worker: every record from before its ``until`` is processed. Called from the table loop."""
+        """End the worker, because every record from before its ``until`` is processed. Called from the table loop."""
 
 
 class LeaseCoordinator:
@@ -225,7 +225,7 @@ class LeaseCoordinator:
 
     @property
     def is_draining(self) -> bool:
-        """Whether an operator told this worker to hand off its leases and take none."""
+        """Whether an operator requested that this worker hands off its leases and takes none."""
         return self._drain.active
 
     @property
@@ -237,12 +237,12 @@ class LeaseCoordinator:
         return bool(self._handoffs) or self._standby.is_registered or self._java.is_reported
 
     def scan_overdue(self, now: float) -> float | None:
-        """Return by how many seconds the next scan is late; None before the first scan. Thread-safe."""
+        """Return the seconds by which the next scan is late; None before the first scan. Thread-safe."""
         due = self._next_scan
         return None if due is None else max(0.0, now - due)
 
     def renewal_overdue(self, now: float) -> float:
-        """Return by how many seconds the most overdue renewal is late. Thread-safe."""
+        """Return the seconds by which the most overdue renewal is late. Thread-safe."""
         oldest = min((held.written_at for held in self.held if held.gone is None), default=now)
         return max(0.0, now - oldest - self._renewal_interval)
 
@@ -413,7 +413,7 @@ class LeaseCoordinator:
     def _hand_off_all(self, view: TableView, seen_at: float) -> None:
         """Hand off the leases of this draining worker.
 
-        Peers request them, so no shard is idle meanwhile. Leases that no peer requests within two scans are released.
+        Peers request these leases, so no shard becomes idle. Leases that no peer requests within two scans are released.
         """
         is_overdue = seen_at - self._drain.since >= view.claim_grace
         if is_overdue:
@@ -463,7 +463,7 @@ class LeaseCoordinator:
                 self._pass_on(lease)
 
     def _pass_on(self, row: Lease) -> None:
-        """Release a lease whose row names this worker, but which this worker does not take."""
+        """Release a lease whose row names this worker, although this worker does not take it."""
         try:
             self._store.release(row)
         except KinesisSdkError as error:
@@ -636,7 +636,7 @@ class LeaseCoordinator:
     # Leader tasks and streams
 
     def _sync(self, now: float) -> None:
-        """Create missing leases: as the leader, or because the audit or a shard consumer found one missing."""
+        """Create missing leases: as the leader, or because the audit or a shard consumer found a missing lease."""
         uncovered, self._to_sync = self._to_sync, []
         everything = self._leads
         if self._sync_requested:

@@ -9,7 +9,7 @@ shard ends ─► row `ended` ─► lease deleted (children started) ─► ret
 
 A row is deleted if it is `ended`, its shard has no lease, and two consecutive listings lacked the shard. Records of an
 unlisted shard cannot be read again, so the row has no further use: a child looks up the rows of its parents, and a missing row
-counts as ended. Rows that are not `ended` stay: they show that something was not processed.
+counts as ended. Rows that are not `ended` stay, because they show that some records were not processed.
 
 Cost for the leader: one listing of the sink's rows every half hour; and if there are rows without a lease, a consistent Scan of
 the lease table and a ListShards.
@@ -70,7 +70,7 @@ class PositionCleanup:
             self._runtime.run_step(self._check)
 
     def forget(self) -> None:
-        """Discard the findings of the last check, because another worker leads."""
+        """Discard the results of the last check, because another worker leads."""
         self._absent.clear()
 
     def _check(self) -> None:

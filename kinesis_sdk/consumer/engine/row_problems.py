@@ -27,7 +27,7 @@ class RowProblems:
     """The unusable rows, as of the last scan. `find` is for one thread; the other methods are thread-safe.
 
     Attributes:
-        problems: Why no worker can consume a shard, by lease key. Replaced, never modified.
+        problems: Reasons why no worker can consume a shard, by lease key. Replaced, never modified.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RowProblems:
         """Find the unusable rows, log them, and update the held leases' problems.
 
         Returns:
-            Keys of leases whose rows no worker can write. Taking them now would fail again.
+            Keys of leases whose rows no worker can write, so that a take would fail again.
         """
         with self._lock:
             counters = {lease.lease_key: lease.counter for lease in leases} if self._unwritable else {}
@@ -98,7 +98,7 @@ class RowProblems:
         self.note_unwritable(lease, f"its row cannot be written: {error}")
 
     def note_unwritable(self, lease: Lease, problem: str) -> None:
-        """Leave a lease alone for a while; ``problem`` says why DynamoDB rejects writes of its row."""
+        """Do not take a lease for a while; ``problem`` is the reason why DynamoDB rejects writes of its row."""
         until = self._clock.monotonic() + _UNWRITABLE_PAUSE
         with self._lock:
             self._unwritable[lease.lease_key] = (lease.counter, problem, until)

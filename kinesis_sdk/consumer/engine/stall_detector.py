@@ -1,7 +1,7 @@
 """Detection of stalled shards.
 
 A hung read is restarted after the last accepted record. A shard that computes for long, for example on an aggregate forged to
-be expensive, is only reported. A hung handler is only reported too, because Python cannot interrupt it, and a second call would
+be expensive, is only reported. A hung handler is also only reported, because Python cannot interrupt it, and a second call would
 process the same records concurrently. With ``handler_timeout``, the lease is released instead: its next owner resumes from the
 last checkpoint with a new handler, and the hung call can no longer checkpoint.
 """
@@ -25,15 +25,15 @@ MEASURE_INTERVAL = 5.0
 """Seconds between two observations of the age of the oldest unprocessed record."""
 
 _COMPUTING = "computing: records that were read are being decoded and compared with earlier copies"
-"""Problem of a shard whose own computing takes long. Reading again would only repeat it."""
+"""Problem of a shard whose own computation takes long. Reading again would only repeat this computation."""
 
 
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
     """Return the stall of a shard, or None if it made progress within the timeout. Thread-safe.
 
     A shard that waits for its parents is stalled only if the parents' leases cannot be read or consumed: reading a parent
-    may take hours. A shard without new records is not stalled: an empty response is progress. Neither is a shard whose records
-    are not due yet.
+    may take hours. A shard without new records is not stalled: an empty response is progress. A shard whose records are not due yet is not
+    stalled either.
     """
     running = consumer.progress.running_callback
     if running is not None:
@@ -121,7 +121,7 @@ class StallDetector:
         return now + self._interval
 
     def _measure(self, consumer: ShardConsumer, now: float) -> None:
-        """Record the age of the oldest unprocessed record, which no other code does while a handler hangs or fails."""
+        """Record the age of the oldest unprocessed record, because no other code records it while a handler hangs or fails."""
         if not consumer.metrics.enabled:
             return
         age = consumer.progress.oldest_unprocessed_age(now)

@@ -1,4 +1,4 @@
-"""Workers that a test drives by hand, in virtual time."""
+"""Workers that a test drives step by step, in virtual time."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def stepped_engine(
     metrics: Metrics | None = None,
     until: UntilOption | None = None,
 ) -> ConsumerEngine:
-    """Return a worker without threads: everything runs inside the calls of its methods.
+    """Return a worker without threads: all work runs inside the calls of its methods.
 
-    ``start()`` starts it; ``tick(now)`` does what is due and returns the next due time, or None once stopped;
+    ``start()`` starts it; ``tick(now)`` does the due work and returns the next due time, or None once stopped;
     ``request_stop()`` and ``abort()`` end it; ``error`` is the error that stopped it.
 
     Args:

@@ -27,7 +27,7 @@ class Reservation:
 
 
 class Expansion:
-    """Bytes that the user records of a shard's responses take beyond the Kinesis records.
+    """Bytes that the user records of a shard's responses take in addition to the Kinesis records.
 
     These bytes must be reserved before a response is read, but their number is known only once the response is deaggregated. So
     `expected`, the bytes to reserve for the next response, is the size of the last response.
@@ -79,7 +79,7 @@ class ByteBudget:
         return bool(self._waiting)
 
     def reserve(self, reader: object, size: int, wake: Callable[[], None]) -> Reservation | None:
-        """Reserve at least one byte now, or join the queue and return None; ``wake`` is called when a retry may succeed.
+        """Reserve at least one byte now, or join the queue and return None; ``wake`` is then called when a retry may succeed.
 
         A reader has at most one place in the queue, and keeps it when it calls again.
         """

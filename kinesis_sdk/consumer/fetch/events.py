@@ -37,7 +37,7 @@ class EventSink(Protocol):
         ...
 
     def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
-        """Called when a subscription has ended: by itself (None), or with an error."""
+        """Called when a subscription has ended, either normally (None) or with an error."""
         ...
 
 
@@ -71,7 +71,7 @@ class EventReader:
                 resumed.clear()
 
     def read_one(self) -> Next:
-        """Wait for one event, or try the held one again, and pass it to the sink."""
+        """Wait for one event, or retry the held event, and pass it to the sink."""
         following = Next.STOP
         try:
             following = self._sink.retry(self) if self._waits else self._sink.accept(self, next(self._events))

@@ -59,14 +59,14 @@ from kinesis_sdk.consumer.fetch.prefetch import size_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 
 TAKE_OVER_SECONDS = 5.0
-"""Seconds after a successful SubscribeToShard during which Kinesis rejects the next one (API reference)."""
+"""Seconds after a successful SubscribeToShard during which Kinesis rejects the next call (API reference)."""
 
 FALL_BACK_SECONDS = 10.0
-"""Seconds of unsuccessful attempts to subscribe after which a shard is polled. Longer than the five seconds above, so that a shard
-taken over from another worker is not polled for a moment."""
+"""Seconds of unsuccessful attempts to subscribe after which a shard is polled. This is longer than the five seconds above, so that a shard
+taken over from another worker is not briefly polled."""
 
 _MAX_READY_BYTES = 2 * 1024 * 1024
-"""Bytes of one shard that may wait for its handler: as many as Kinesis pushes in one second."""
+"""Bytes of one shard that may wait for its handler: the amount that Kinesis pushes in one second."""
 
 _RETURNS = Backoff(40.0, 400.0)
 """Maximum seconds between attempts to leave polling: the first and the last value. With jitter, the average is three quarters of
@@ -75,8 +75,8 @@ the maximum."""
 _RETRIES = Backoff(0.5, 10.0)
 _IN_USE_PAUSE = 1.0
 _TAKEN_OVER_PAUSE = 15.0
-"""Seconds before taking back a subscription that another worker took over. Most likely that worker also took the lease, which this
-worker learns at its next renewal. Until then, it should not interrupt the new owner."""
+"""Seconds before taking back a subscription that another worker took over. That worker most likely also took the lease, which this worker
+detects at its next renewal. Until then, it should not interrupt the new owner."""
 
 _SLACK = 0.1
 """Seconds added to `TAKE_OVER_SECONDS`, which Kinesis counts from its response and this worker from the call."""
@@ -87,11 +87,11 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class FanOutFetcher:
-    """A `Fetcher` of pushed records that falls back to polling while subscribing fails.
+    """A `Fetcher` of pushed records that falls back to polling while subscriptions fail.
 
     `step` is a task of the scheduler and runs on the fetching threads. `accept`, `retry` and `stream_ended` run on the reader's
-    thread, and never wait. Any thread may call `close`; the shard's own step calls all other methods. Records come out in order,
-    and none is lost. The lock may be held when the polling fetcher's lock, a leaf, is taken.
+    thread, and never wait. Any thread may call `close`; the shard's own step calls all other methods. Records are returned in order, and
+    none is lost. The polling fetcher's lock, which is a leaf, may be taken while this lock is held.
 
     Args:
         client: boto3 Kinesis client, or an object with its methods. Its read timeout must exceed the pause between two events
@@ -105,7 +105,7 @@ class FanOutFetcher:
         clock: Clock that stamps the arrival of events.
         service_clock: Time at Kinesis, shared by all shards; None starts a new clock.
         metrics: Metrics of the shard.
-        open_polling: Called with a position and the monotonic seconds to open the fetcher to fall back to; None never falls back.
+        open_polling: Opens the fetcher for the fallback, given a position and the monotonic seconds; None never falls back.
         started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds.
         start_reader: Called with a reader and the shard id to run it; by default on a thread of its own.
     """
@@ -206,7 +206,7 @@ class FanOutFetcher:
         return polling.waiting if polling is not None else None
 
     def fetch(self, now: float) -> FetchResult:
-        """Return everything that has arrived, without waiting. See `Fetcher.fetch`."""
+        """Return all events that have arrived, without waiting. See `Fetcher.fetch`."""
         with self._lock:
             if self._ready:
                 results, self._ready = list(self._ready), deque()
@@ -232,7 +232,7 @@ class FanOutFetcher:
         return result
 
     def close(self) -> None:
-        """Drop everything that has arrived and stop subscribing. The next owner of the lease takes over the subscription."""
+        """Drop all events that have arrived, and stop subscribing. The next owner of the lease takes over the subscription."""
         # The reader's thread cannot be interrupted in a read. The thread ends with the next event: after about five
         # seconds at the latest, Kinesis sends an empty event.
         with self._lock:
@@ -253,7 +253,7 @@ class FanOutFetcher:
     def step(self, now: float) -> float | None:
         """Subscribe if an attempt is due.
 
-        Return the monotonic time of the next call: infinity until the function of `bind` is called, None after the last one.
+        Return the monotonic time of the next call: infinity until the function of `bind` is called, None after the last call.
         """
         with self._lock:
             if self._closed or self._ended:

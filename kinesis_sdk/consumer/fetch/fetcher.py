@@ -1,4 +1,4 @@
-"""Interface of everything that reads a shard: polling, prefetching and enhanced fan-out."""
+"""Interface of all readers of a shard: polling, prefetching and enhanced fan-out."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ class FetchResult:
         header: Members of the response other than the records; `NO_RESPONSE` if no call was made.
         started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds by the clock of Kinesis; None
             for other starts, or if Kinesis sent no date.
-        pushed: Whether the result is a fan-out event. The creation time of an event is unknown, because events may wait on their
-            way.
+        pushed: Whether the result is a fan-out event. The creation time of an event is unknown, because events may wait in transit.
         on_done: Called once the records are no longer in memory; returns their bytes to the budget.
-        charge: Called with the bytes that the user records currently take beyond the Kinesis records.
+        charge: Called with the bytes that the user records currently take in addition to the Kinesis records.
     """
 
     records: list[KinesisRecord]
@@ -112,7 +111,7 @@ class SizedFetcher(Fetcher, KnowsStart, Protocol):
 
 
 def read_child_shards(items: object, parent: str) -> tuple[Shard, ...]:
-    """Return the ``ChildShards`` of a response; anything but a list means that there are none.
+    """Return the ``ChildShards`` of a response; any value other than a list means that there are none.
 
     A child without parents or hash key range raises `ProtocolError` (KCL ``DataFetcher.isValidResult``).
     """

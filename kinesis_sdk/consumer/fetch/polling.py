@@ -1,4 +1,4 @@
-"""Polling: when to call GetRecords for a shard, how much to request, and how to retry.
+"""Polling: the times of a shard's GetRecords calls, the number of records to request, and retries.
 
 `ShardCursor` has the position and the iterator.
 
@@ -135,8 +135,8 @@ class PollingFetcher:
     def expected_bytes(self, now: float) -> int:
         """Return the maximum bytes in memory that the next read adds.
 
-        Behind the tip, this is the largest response that Kinesis sends. At the tip, it is the most that the shard can have
-        received since, so that a thousand quiet shards do not wait for each other.
+        Behind the tip, this is the largest response that Kinesis sends. At the tip, it is the maximum that the shard can have received
+        since the last read, so that a thousand quiet shards do not wait for each other.
         """
         largest = _MAX_RESPONSE_BYTES + self._limit * RECORD_OVERHEAD
         if self._tip_read_at is None:

@@ -35,7 +35,7 @@ class Prefetcher:
     """A `Fetcher` that reads ahead with another fetcher, on another thread, within a byte budget.
 
     `step` is a task of the scheduler and runs on the fetching threads. Any thread may call `close`; the shard's own step calls all
-    other methods. Results come out in the order of the reads, and an error after the results before it. The lock is a leaf.
+    other methods. Results are returned in the order of the reads, and an error after all earlier results. The lock is a leaf.
 
     Args:
         inner: Fetcher that makes the calls.
@@ -43,7 +43,7 @@ class Prefetcher:
         on_ready: Called from the fetching thread when `fetch` has a result or an error.
 
     Attributes:
-        settle_quiet: Called on the fetching thread with a response without records, if nothing waits for `fetch`. If it returns True,
+        settle_quiet: Called on the fetching thread with a response without records, if no result waits for `fetch`. If it returns True,
             the response is settled: `fetch` does not return it, and the shard needs no step for it.
     """
 
@@ -182,7 +182,7 @@ class Prefetcher:
         return self.settle_quiet(result)
 
     def _keep(self, result: FetchResult) -> bool:
-        """Queue a result; return False if `close` was called meanwhile."""
+        """Queue a result; return False if `close` was called in between."""
         with self._lock:
             if self._closed:
                 return False

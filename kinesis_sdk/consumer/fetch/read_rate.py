@@ -36,7 +36,7 @@ class ReadRate:
     """Read rate of one shard. Thread-safe: its fields are single assignments.
 
     A throttled read doubles the interval between reads (up to 2 s), and each successful read reduces it by a twentieth. So several
-    applications that poll one shard settle at a share.
+    applications that poll one shard converge to shares of its limit.
 
     Args:
         bytes_per_second: Maximum bytes per second that can be read from the shard; infinity for no such limit.
@@ -101,16 +101,16 @@ class StreamTraffic:
 
 
 class TipIdle:
-    """Pauses of one shard: when it is read again after a read of its tip.
+    """Pauses of one shard before the next read after a read of its tip.
 
-    The first pause takes ``initial`` seconds. Records shrink it to ``minimum`` at once, because more may follow; each read without
+    The first pause takes ``initial`` seconds. Records shrink the pause to ``minimum`` at once, because more may follow; each read without
     records extends it by a quarter up to ``maximum``.
 
     A hint of the stream's traffic ends a pause, but not within ``minimum`` of the last read, and shrinks the next pause. If the read
     that follows a hint finds nothing, the shard ignores hints for a while, up to a minute: its keys may receive records at other times.
 
-    Shards that followed one hint must not be read in step from then on, or all would find the next records equally late. So each
-    shard has pauses of its own, `spread` times as long.
+    Shards that followed one hint must not be read at the same times from then on, or all would find the next records equally late. So the
+    pauses of each shard are multiplied by its own `spread`.
 
     Attributes:
         pause: Current seconds between two reads, before they are spread.

@@ -1,23 +1,23 @@
-"""Scan and renewal intervals: their cost, and why they are safe.
+"""Scan and renewal intervals: their cost, and the reasons why they are safe.
 
-**Scans.** An eventually consistent scan reads about 400 bytes per lease, so 0.05 read units. Each worker spends at most its
+**Scans.** An eventually consistent scan reads about 400 bytes per lease, which costs 0.05 read units. Each worker spends at most its
 read capacity on scans. The default of 5 units per second allows a scan of up to 100 leases every second, of 500 every 5
-seconds, and of 1,000 every 10 seconds. 2,000 leases or more are scanned as often as by the KCL (every 20 seconds at its
-defaults). 5 units per second cost about 1.65 USD a month per worker (0.125 USD per million on demand in us-east-1). On a large
-table, that is no more than the KCL's own scans cost.
+seconds, and of 1,000 every 10 seconds. Tables of 2,000 leases or more are scanned as often as by the KCL (every 20 seconds at its
+defaults). 5 units per second cost about 1.65 USD a month per worker (0.125 USD per million on demand in us-east-1). On a large table, the
+KCL's own scans cost at least as much.
 
 While leases change hands, workers scan five times as often, at most once per minimum interval, until nothing is left to
 take.
 
 A crashed worker's leases are taken over within the failover time plus one scan interval if a scan comes at least once per
-failover time; on larger tables, within two scan intervals. An interval between half a failover time and a whole failover time
-is raised to the latter. In that range, the counters of healthy leases are often unchanged from one scan to the next; each of
-them would cause an early scan, which would spend the capacity without a result.
+failover time; on larger tables, within two scan intervals. An interval between half a failover time and a whole failover time is raised to
+a whole failover time. In that range, the counters of healthy leases are often unchanged from one scan to the next; each of
+them would cause an early scan, which would use up the capacity without a result.
 
 **Renewals.** The KCL renews every ``failover_time / 3 - epsilon``. The sparse schedule renews half as often and uses the
-remaining third to repeat failed writes: calls time out early enough that three attempts fit before the lease expires, as many
-as the KCL makes in a failover time. The cost: leases survive an unreachable table for only a third of the failover time,
-instead of two thirds. If you expect longer outages, set a longer failover time or the KCL's schedule.
+remaining third to repeat failed writes: calls time out early enough that three attempts fit before the lease expires, and the KCL makes
+the same number in a failover time. As a cost, leases survive an unreachable table for only a third of the failover time, instead of two
+thirds. If you expect longer outages, set a longer failover time or the KCL's schedule.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def default_intervals(settings: IntervalSettings, leases: int) -> Intervals:
 
 
 def kcl2_intervals(settings: IntervalSettings) -> Intervals:
-    """Return the intervals of a KCL 2.x worker, whatever the size of the table."""
+    """Return the intervals of a KCL 2.x worker, for any size of the table."""
     scan = _kcl2_scan_interval(settings)
     return Intervals(
         renewal=_renewal_interval(settings, settings.renewal_schedule or "kcl2"),
@@ -104,7 +104,7 @@ def scan_read_units(leases: int) -> float:
 def call_timeout(failover_time: float, renewal_interval: float) -> float:
     """Return the timeout of a lease's write in seconds, 0.1 to 6.
 
-    `ATTEMPTS` attempts and the pauses between them fit into the part of the failover time that is left when a renewal is due.
+    `ATTEMPTS` attempts and the pauses between them fit into the part of the failover time that remains when a renewal is due.
     """
     slack = failover_time - renewal_interval - (ATTEMPTS - 1) * retry_pause(failover_time)
     return max(0.1, min(6.0, slack / ATTEMPTS))

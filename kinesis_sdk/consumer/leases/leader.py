@@ -18,8 +18,8 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 def is_leader(leases: Iterable[Lease], me: str, is_expired: Callable[[Lease], bool]) -> bool:
     """Return whether this worker leads; ``is_expired`` returns whether a lease is unowned or expired.
 
-    Only workers of this package count, because only they follow this rule. If Java workers own all leases, they have their own
-    leader and no worker of this package leads. If no lease is owned (first start, restart of the whole fleet), every worker
+    Only workers of this package count, because only they follow this rule. If Java workers own all leases, they have their own leader, and
+    no worker of this package leads. If no lease is owned (first start, restart of the whole fleet), every worker
     leads.
     """
     first: Lease | None = None

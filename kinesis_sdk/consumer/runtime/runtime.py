@@ -1,6 +1,6 @@
 """Runtime of a worker: time, randomness and threads, as one object.
 
-`WorkerThreads` is the runtime of a real worker. `InlineRuntime` runs everything on the caller's thread. With a virtual clock, a
+`WorkerThreads` is the runtime of a real worker. `InlineRuntime` runs all functions on the caller's thread. With a virtual clock, a
 fleet of workers then runs in one thread, and every run repeats exactly.
 """
 
@@ -56,10 +56,10 @@ class Runtime(Protocol):
         """Run an awaitable and report its outcome once; see `EventLoopThread.run`."""
 
     def wake(self, loop: Loop, /) -> None:
-        """Run a loop now, because it may be due earlier."""
+        """Run a loop now, because it may be due earlier than planned."""
 
     def replace_stuck_thread(self, pool: Pool, /) -> None:
-        """Allow one more thread in a pool, because one of its threads hangs."""
+        """Allow one more thread in a pool, because a thread of the pool hangs."""
 
     def on_stopped(self) -> None:
         """Record that a requested stop is complete. May be called more than once."""

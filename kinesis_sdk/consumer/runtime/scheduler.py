@@ -9,18 +9,18 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.due_times import DueTimes
 
 Step = Callable[[float], "float | None"]
-"""Function that does the work due at a monotonic time and returns its next due time, or None when it is finished."""
+"""Function that does the work that is due at a monotonic time and returns the next due time, or None when it is finished."""
 
 _NEVER = float("inf")
 _AFTER_ERROR = 1.0
-"""Seconds until a step that raised runs again."""
+"""Seconds until a step that raised an error runs again."""
 
 Run = Callable[[Callable[[], None]], object]
 """Function that runs a function now or soon: a pool's ``submit``, or a plain call."""
 
 
 class Task:
-    """A scheduled step function. Opaque to callers of the scheduler."""
+    """A scheduled step function. This is opaque to callers of the scheduler."""
 
     __slots__ = ("run", "running", "step", "woken")
 
@@ -53,7 +53,7 @@ class Scheduler:
     def add(self, step: Step, run: Run | None = None) -> Task:
         """Add a task, which does nothing until it is woken.
 
-        Pass ``run`` if its steps must not wait for the steps of other tasks, or delay them.
+        Pass ``run`` if the task's steps must neither wait for steps of other tasks nor delay them.
         """
         task = Task(step, run or self._run)
         with self._lock:
@@ -61,7 +61,7 @@ class Scheduler:
         return task
 
     def wake(self, task: Task) -> None:
-        """Make a task due now. If it is running, it runs again afterwards."""
+        """Make a task due now. If a step is running, the task runs again afterwards."""
         with self._lock:
             if task not in self._tasks:
                 return
@@ -72,7 +72,7 @@ class Scheduler:
         self._on_change()
 
     def dispatch(self, now: float) -> float | None:
-        """Start all due tasks, and return when the next one is due; None if no task waits for a time."""
+        """Start all due tasks, and return the next due time; None if no task waits for a time."""
         while True:
             with self._lock:
                 task = self._due.take(now)
@@ -84,7 +84,7 @@ class Scheduler:
             task.run(lambda task=task: self._step(task))  # type: ignore[misc]
 
     def between_steps(self, task: Task, function: Callable[[], bool]) -> bool:
-        """Run a function at once, on this thread, while no step of a task runs; return its result, or False if a step runs already."""
+        """Run a function at once on this thread if no step of a task is running; return its result, or False if a step is running."""
         with self._lock:
             if task.running or task not in self._tasks:
                 return False

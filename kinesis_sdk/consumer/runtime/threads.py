@@ -31,7 +31,7 @@ def _close(awaitable: Awaitable[None]) -> None:
 
 
 async def _settled(awaitable: Awaitable[None]) -> BaseException | None:
-    """Await, and return an exception instead of raising it: a `SystemExit` that escapes from a task ends the whole loop."""
+    """Await, and return an exception instead of raising it, because a `SystemExit` that escapes from a task would end the whole loop."""
     try:
         await awaitable
     except BaseException as error:  # noqa: BLE001 - reported to the caller of `run`
@@ -61,7 +61,7 @@ class EventLoopThread:
         return threading.get_ident() == self._ident
 
     def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-        """Run an awaitable and report its outcome once: on the loop's thread, or on the caller's if the loop cannot start.
+        """Run an awaitable and report its outcome once, on the loop's thread, or on the caller's thread if the loop cannot start.
 
         A closed loop reports a `CancelledError`. A loop that cannot start reports a `ConsumerError`, and the next call tries
         again.

@@ -90,7 +90,7 @@ class WorkerThreads:
     def start(self, ticks: Mapping[Loop, Callable[[float], float | None]]) -> None:
         """Start the loops in the given order. Raise `RuntimeError` if the operating system gives no more threads.
 
-        Each function in ``ticks`` does the work due at a monotonic time and returns its next due time.
+        Each function in ``ticks`` does the work that is due at a monotonic time and returns the next due time.
         """
         self._loops = {
             name: LoopThread(f"kinesis-{name}", tick, self.clock, self._on_error)

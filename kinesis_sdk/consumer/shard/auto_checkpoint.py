@@ -15,15 +15,15 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _NEVER = float("inf")
 
 _HINT_INTERVAL = 60.0
-"""Minimum seconds between two checkpoints with a sink. A shard starts at the sink's position. The lease's checkpoint only shows
-the lag, and is the start for a worker without the sink."""
+"""Minimum seconds between two checkpoints with a sink. A shard starts at the sink's position. With a sink, the lease's checkpoint only
+shows the lag, and is the start for a worker without the sink."""
 
 
 class AutoCheckpoint:
     """Schedule of automatic checkpoints: ``checkpoint_interval`` or ``checkpoint_records`` after the first unstored delivery.
 
-    Cost: one UpdateItem per interval and shard with new records, with a sink at most one per minute. Each one replaces a
-    heartbeat. `due` is the monotonic time of the next checkpoint, or infinity if everything delivered is stored.
+    Cost: one UpdateItem per interval for each shard with new records; with a sink, at most one per minute. Each one replaces a
+    heartbeat. `due` is the monotonic time of the next checkpoint, or infinity if the last delivered position is stored.
     """
 
     def __init__(self, runtime: ShardRuntime, checkpointer: Checkpointer, *, enabled: bool) -> None:

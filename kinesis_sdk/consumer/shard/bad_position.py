@@ -6,7 +6,7 @@ not store it).
 
 Reading from another position would silently lose or repeat records. Stopping the worker or releasing the lease would pass the
 problem to the next worker, until all of them have stopped. Each check reads the lease row and asks the handler for its
-starting position again, so it notices a repair of the row or of the handler's position.
+starting position again, so it detects a repair of the row or of the handler's position.
 """
 
 from __future__ import annotations

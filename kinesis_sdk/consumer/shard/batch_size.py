@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 _PATIENCE = 2
-"""Number of the first consecutive failure that halves the next call; later ones halve it again. A single failure usually
+"""Number of the first consecutive failure that halves the next call; later failures halve it again. A single failure usually
 passes, whatever the size."""
 
 _SUCCESSES = 3
-"""Consecutive successes that double the next call. Fewer would repeat more records; more would prolong the effect of an outage."""
+"""Consecutive successes that double the next call. A smaller number would repeat more records; a larger number would prolong the effect of
+an outage."""
 
 _UNLIMITED = 1 << 62
 
@@ -15,11 +16,12 @@ _UNLIMITED = 1 << 62
 class BatchSize:
     """Number of records in the next call.
 
-    A call succeeds only if none of its records fails. If each fails with a chance of 0.3 %, a call of 2,500 succeeds once in two
-    thousand times, and repeating it makes no progress. So the second consecutive failure and each failure after it halve the
+    A call succeeds only if none of its records fails. If each record fails with a probability of 0.3 %, a call of 2,500 records succeeds
+    once in two thousand times, and repeating it makes no progress. So the second consecutive failure and each failure after it halve the
     next call. Three consecutive successes double the next call, up to the limit.
 
-    **Bound.** Let S calls succeed, or make progress before they fail (see `got_on`). These calls double the size at most S / 3 times, so
+    **Bound.** Suppose that S calls succeed, or make progress before they fail (see `got_on`). These calls double the size at most S / 3
+    times, so
     for a limit of L the size is halved at most ``S / 3 + log2 L + 1`` times. Each run of failures begins with a failure that does not
     halve the size, and there are at most S + 1 runs. So at most ``4/3 S + log2 L + 2`` calls with more than one record fail. Failures of
     calls with a single record are due to that record. S is at most the number of records.
@@ -40,7 +42,7 @@ class BatchSize:
         self._successes = 0
 
     def take(self, available: int) -> int:
-        """Return the number of records in the next call: at least one if any are available."""
+        """Return the number of records in the next call: at least one if records are available."""
         return min(available, self._size)
 
     def succeeded(self, count: int) -> None:

@@ -60,7 +60,8 @@ _MAX_BACKOFF = 10.0
 """Maximum seconds between two attempts after a transient failure."""
 
 _TOLD_AFTER = 3
-"""Consecutive failed calls after which a heartbeat shows them in the lease's row at once. Views report a problem from this number on."""
+"""Number of consecutive failed calls after which a heartbeat writes them to the lease's row at once. Views report a problem from this
+number on."""
 
 _NEVER = float("inf")
 
@@ -141,7 +142,7 @@ class ShardConsumer:
 
     @property
     def _moves(self) -> int:
-        """Minimum number of times that the position to checkpoint has moved."""
+        """Lower bound of the number of changes of the position to checkpoint."""
         return self.progress.records_delivered + self._skipped
 
     @property
@@ -159,16 +160,16 @@ class ShardConsumer:
         self._stop_requested = True
 
     def abandon(self, reason: str) -> None:
-        """Drop everything without callbacks and let a held lease expire. Thread-safe."""
+        """Drop all records without callbacks, and let a held lease expire. Thread-safe."""
         self.held.let_expire(reason)
         self._complete()
 
     def restart_read(self) -> None:
-        """Drop a hung read at the next step, and resume after the last record taken. Thread-safe."""
+        """Drop a hung read at the next step, and resume after the last record that was taken. Thread-safe."""
         self._restart_read = True
 
     def step(self, now: float) -> float | None:
-        """Do the work that is due; return the monotonic time of the next step, or None once complete.
+        """Do the due work; return the monotonic time of the next step, or None once complete.
 
         A `KinesisSdkError` that it raises cannot be retried: the worker must stop.
         """
@@ -268,7 +269,7 @@ class ShardConsumer:
         self._logger.log(level, "shard %s: shutting down: %s%s", self.shard_id, reason.value, detail)
 
     def _hold_up(self, now: float, error: Exception) -> float:
-        """Log a transient failure and return the time of the retry: the fetcher's, or after a backoff."""
+        """Log a transient failure and return the time of the retry, from the fetcher or after a backoff."""
         self._failures += 1
         reader = self._reader
         searched = None if reader is None else reader.looks_up
@@ -281,7 +282,7 @@ class ShardConsumer:
         return now + self._retries.pause(self._failures, self._runtime.rng)
 
     def _restart(self, error: RestartShardError) -> float:
-        """Drop the handler and all records read; return when the shard restarts at its checkpoint."""
+        """Drop the handler and all records that were read; return the time at which the shard restarts at its checkpoint."""
         now = self._runtime.clock.monotonic()  # the callback that failed may have taken long
         if self._delivery is not None:
             if self._delivery.is_running:
@@ -462,9 +463,9 @@ class ShardConsumer:
         )
 
     def _open(self, now: float, handler: AwaitingHandler) -> float | None:
-        """Open the reader and return None, or return when to step next.
+        """Open the reader and return None, or return the time of the next step.
 
-        The reader stays closed if the handler failed to name its starting position, or if there is nothing to read.
+        The reader stays closed if the handler failed to return its starting position, or if there is nothing to read.
         """
         if self._reader is None:
             self._reader = self.progress.reader = ShardReader(
@@ -556,7 +557,8 @@ class ShardConsumer:
     def _settle_quiet(self, result: FetchResult) -> bool:
         """Take note of a response without records; return False if a step must handle it. Called on the thread that read the response.
 
-        A worker with a thousand quiet shards gets a thousand of them a second. Handing each to another thread costs as much as the call.
+        A worker with a thousand quiet shards gets a thousand such responses a second. Passing each response to another thread costs as
+        much as the call.
         """
         return self.between_steps(lambda: self._has_settled(result))
 
@@ -623,7 +625,7 @@ class ShardConsumer:
                 )
 
     def _should_free_memory(self, delivery: Delivery) -> bool:
-        """Return whether to drop a batch that keeps failing or is not due, and read it again later: other shards need its memory.
+        """Return whether to free the memory of a batch that keeps failing or is not due, and read it again later.
 
         A batch that is being bisected is kept, because bisection makes progress.
         """
@@ -702,7 +704,7 @@ class ShardConsumer:
         return self._release(now)
 
     def _end_shard(self, now: float) -> float | None:
-        """Create child leases and call ``shard_ended``, which must checkpoint; return None once done, else when to retry."""
+        """Create child leases and call ``shard_ended``, which must checkpoint; return None once done, else the time of the retry."""
         assert self._handler is not None
         assert self._reader is not None
         if self._is_finished():
@@ -751,7 +753,7 @@ class ShardConsumer:
         return child
 
     def _end_until(self, now: float) -> float | None:
-        """Let the handler checkpoint and mark the shard as processed; return None once done, else when to retry."""
+        """Let the handler checkpoint and mark the shard as processed; return None once done, else the time of the retry."""
         assert self._handler is not None
         assert self._runtime.until is not None
         try:

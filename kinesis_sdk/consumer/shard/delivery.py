@@ -6,7 +6,7 @@ offered ─► `Lanes` ─► call ─► finished
               └── retry after a backoff, or halved ◄── policy ◄── failed ──► dead-letter hook, or the worker stops
 ```
 A call of ``process_records`` gets as many records from the beginning of a sub-batch as `BatchSize` allows. The next call gets the
-records after them.
+following records.
 
 One thread at a time uses a `Delivery`: the shard's step. Calls may end on other threads, which only record the outcome and wake
 the step. This module starts no threads and reads only the clock that it is given.
@@ -65,7 +65,7 @@ class _Call:
 
     Attributes:
         records: The records that it gets, from the beginning of `sub_batch`; `count` is their number.
-        last: The last of these records; None if there is none, or with several lanes.
+        last: The last of these records; None if there are none, or with several lanes.
         bound_before: The checkpointer's bound before the call, with a single lane.
         detached: Whether the call may end on another thread, which then has to wake the step.
     """
@@ -123,8 +123,8 @@ class _Call:
 class Delivery:
     """Records of one shard that are in a call of the handler or wait for one.
 
-    With a ``concurrency`` of 1 there is one lane, and during a call the handler may checkpoint up to its last record. With a
-    higher one, each partition key has a lane of its own while it has records here. A call then gets records of one lane, and
+    With a ``concurrency`` of 1 there is one lane, and during a call the handler may checkpoint up to its last record. With a higher
+    ``concurrency``, each partition key has a lane of its own while it has records here. A call then gets records of one lane, and
     only the shard's low watermark may be checkpointed. Errors after the loss of the lease are ignored, because the next owner
     processes the records.
 
@@ -199,7 +199,7 @@ class Delivery:
 
     @property
     def is_pausing(self) -> bool:
-        """Whether there is nothing to do until the next retry."""
+        """Whether there is no work until the next retry."""
         return self.lanes.is_pausing and not self._calls
 
     @property
@@ -208,7 +208,7 @@ class Delivery:
         return min((call.started_at for call in self._calls if not call.done), default=None)
 
     def forget(self, now: float) -> float:
-        """Drop all unfinished records and return the seconds until the next retry was due. Only while no call is running."""
+        """Drop all unfinished records, and return the seconds until the next retry would have been due. Only while no call is running."""
         self._calls.clear()
         return self.lanes.forget(now)
 
@@ -216,7 +216,7 @@ class Delivery:
         """Collect the calls that have ended and start the calls that are due.
 
         Returns:
-            Monotonic time of the next work; infinity while it only waits for running calls; None if all records are finished.
+            Monotonic time of the next work; infinity while the delivery only waits for running calls; None if all records are finished.
 
         Raises:
             HandlerError: If the policy is to stop the worker.
@@ -295,7 +295,7 @@ class Delivery:
         self.lanes.pause(lane, due)
 
     def _before_left_out(self, sub_batch: SubBatch) -> int | None:
-        """Return the number of records before the record that an operator wants left out; None if the sub-batch lacks it."""
+        """Return the number of records before the record that an operator left out; None if the sub-batch lacks it."""
         position = self._requests.left_out
         if position is None:
             return None
@@ -305,7 +305,7 @@ class Delivery:
         return place - sub_batch.begin
 
     def _note_size(self, lane: Lane, count: int) -> None:
-        """Log when calls begin to get fewer records than they may, and when that ends; record the metric each time."""
+        """Log when calls begin to get fewer records than allowed, and when this ends; record the metric each time."""
         sub_batch = lane.pending[0]
         if sub_batch.fixed_size:
             return  # bisection logs this itself
@@ -465,7 +465,7 @@ class Delivery:
             self._pause(lane, decision, error, now)
 
     def _decide(self, failure: Failure) -> Decision:
-        """Return the policy's decision, or another decision if the policy's does not suit the failure."""
+        """Return the policy's decision, or another decision if it does not suit the failure."""
         decision: object = self._policy.decide(failure)
         if isinstance(decision, SetAside) and isinstance(failure.error, SinkError):
             return Retry(DEFAULT_PAUSES)  # the store failed, and the record may be good

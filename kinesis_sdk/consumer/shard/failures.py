@@ -1,4 +1,4 @@
-"""Failed calls of one shard, as its policy, views and later deliveries need them. Pure: no clock, no I/O."""
+"""Failed calls of one shard, for its policy, for views and for later deliveries. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.shard.lanes import Lane, SubBatch
 
 _LONGEST_ROW = 10_000
-"""Maximum records in a row that are counted for `Failure`: no policy of this package asks for more."""
+"""Maximum records in a row that are counted for `Failure`, because no policy of this package needs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class FailingCalls:
         records: Number of records that the last call got and did not checkpoint.
         position: Position of the first of these records; None if there are none.
         error: Class and text of the last error, which is `cause`.
-        same: Number of the last calls that got exactly these records.
+        same: Number of consecutive calls, up to the last, that got exactly these records.
         is_probe: Whether the next call gets a single record, because the circuit is open.
     """
 
@@ -83,7 +83,7 @@ class ShardFailures:
             self._row.add(position_of(sub_batch.records[sub_batch.begin]))
 
     def note(self, lane: Lane, count: int, error: BaseException, now: float) -> None:
-        """Note which records a lane fails on."""
+        """Note the records on which a lane fails."""
         before, sub_batch = self._failing.get(lane.key), lane.pending[0]
         self._failing[lane.key] = FailingCalls(
             attempts=1 if before is None else before.attempts + 1,
@@ -97,7 +97,7 @@ class ShardFailures:
         self.failing = next(iter(self._failing.values()))
 
     def note_pause(self, lane: Lane, retry_at: float, *, circuit: bool) -> FailingCalls:
-        """Note when a lane is tried again, and whether because the circuit is open; return its failed calls."""
+        """Note the time of a lane's next try, and whether it is a probe of an open circuit; return the lane's failed calls."""
         noted = replace(self._failing[lane.key], retry_at=retry_at, same=lane.pending[0].failures)
         if circuit:
             noted = replace(noted, error=f"circuit open: {noted.error}"[:MAX_ERROR], is_probe=True)
@@ -119,16 +119,16 @@ class ShardFailures:
         return closes
 
     def restarted(self) -> None:
-        """Note that the shard starts again: nothing fails until a call does."""
+        """Note that the shard starts again, so that no call counts as failed."""
         # Keep older failures, too: the calls of one lane may restart the shard again before the other lanes get a call.
         self._before |= self._failing
         self._failing, self.failing = {}, None
 
     def resume(self, lane: Lane) -> None:
-        """Go on counting the failures of records that were dropped and read again.
+        """Continue counting the failures of records that were dropped and read again.
 
         Sequence of events without this method: while a circuit is open, other shards need the memory in each pause, or the shard
-        restarts. The count never reaches the number after which a record is set aside, and the shard stays shut.
+        restarts. The count never reaches the number after which a record is set aside, and the shard stays blocked.
         """
         if not self._failing and not self._before:
             return

@@ -1,4 +1,4 @@
-"""Lanes of one shard: the order in which calls get its records, and how far they are finished.
+"""Lanes of one shard: the order in which calls get its records, and the records that are finished.
 
 ```
 offer ─► lane (one for the shard, or one per partition key) ─► ready ─► in a call ─► finished ─► the checkpointer's bound rises
@@ -26,8 +26,8 @@ from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
 
 _MAX_OUTSTANDING_BYTES = 8 * 1024 * 1024
-"""With ``concurrency``, no record is added while a shard's records from the oldest unfinished one to the newest take more bytes
-than this (payload and overhead). Without ``concurrency``, a shard has one batch at a time. The KCL prefetches the same amount per shard."""
+"""With ``concurrency``, no record is added while a shard's records, from the oldest unfinished record to the newest, take more bytes than
+this (payload and overhead). Without ``concurrency``, a shard has one batch at a time. The KCL prefetches the same amount per shard."""
 
 _LANE_OVERHEAD = 1024
 """Bytes that a lane of one partition key takes (measured, CPython 3.11)."""
@@ -50,7 +50,7 @@ class SubBatch:
         begin: Index of the first unfinished record.
         failures: Consecutive failed calls that got the same records.
         failed_size: Number of these records; 0 if there was no such call.
-        fixed_size: Number of records of the next call; 0 leaves it to the lane's `BatchSize`.
+        fixed_size: Number of records of the next call; with 0, the lane's `BatchSize` decides.
         halved: Whether bisection made the sub-batch.
     """
 
@@ -95,7 +95,7 @@ class SubBatch:
 
 @dataclass(slots=True)
 class _Incoming:
-    """Rest of a batch, which is put into lanes as they get room.
+    """The rest of a batch, which is put into lanes when they have room.
 
     Attributes:
         on_done: Called once all records of the batch are finished.
@@ -168,7 +168,7 @@ class Lanes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything that was offered is finished."""
+        """Whether all offered records are finished."""
         return not self._lanes and self._incoming is None
 
     @property
@@ -202,7 +202,7 @@ class Lanes:
 
     @property
     def is_pausing(self) -> bool:
-        """Whether lanes pause and none is ready."""
+        """Whether some lanes pause and no lane is ready."""
         return bool(self._pausing) and not self.ready
 
     @property
@@ -220,7 +220,7 @@ class Lanes:
     ) -> None:
         """Accept the next records of the shard, see `accepts`. `on_done` is called once all of them are finished.
 
-        ``end`` is a dropped record after them. The position of ``end`` counts as delivered once these records are finished.
+        ``end`` is a dropped record after these records. The position of ``end`` counts as delivered once these records are finished.
         """
         first = records[0] if records else end
         if first is not None:
@@ -241,7 +241,7 @@ class Lanes:
     def skip(self, end: UserRecord) -> None:
         """Count the position of the next record, which was dropped, as delivered once all records before it are finished.
 
-        Only while there is room for a batch.
+        Call this only while there is room for a batch.
         """
         self._checkpointer.begin_at(position_of(end))
         if not self._parallel:

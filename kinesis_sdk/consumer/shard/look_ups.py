@@ -1,8 +1,8 @@
-"""A look-up of a worker: each step makes one call, so that neither the lease nor a stop waits for it.
+"""A look-up of a worker: each step makes one call, so that neither the lease nor a stop has to wait for the whole look-up.
 
 The shard's own step makes the calls, without a lock and without reading ahead. Look-ups reserve nothing from the worker's byte
-budget. The response that waits for a look-up already holds a part of the budget, so shards that waited for each other's parts
-would deadlock. Each thread of the steps has at most one response in memory, of which it keeps only the runs.
+budget. A response that waits for a look-up already holds a part of the budget, so shards that waited for each other's parts would
+deadlock. Each thread of the steps has at most one response in memory, and keeps only its runs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ShardLookUp:
 
     @property
     def shard_id(self) -> str:
-        """Shard that is being read: this one or an ancestor."""
+        """Shard that is being read: this shard or an ancestor."""
         step = self._look_up.step
         return step.shard_id if isinstance(step, ReadShard) else self._shard_id
 

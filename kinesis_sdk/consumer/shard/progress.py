@@ -1,7 +1,7 @@
 """Progress of a shard, for other threads: its lag, its running callback, its failures.
 
-The worker's health, the stall detector and each heartbeat read it while a handler may hang, so nothing here takes a lock or
-waits. The shard's step sets the attributes. Each attribute is a single reference, which a method reads once.
+The worker's health, the stall detector and each heartbeat read it while a handler may hang, so no method here takes a lock or waits. The
+shard's step sets the attributes. Each attribute is a single reference, which a method reads once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ShardProgress:
     """Progress of one shard under one lease. The shard's step sets the attributes, any thread calls the methods.
 
     Attributes:
-        handler: The handler since the last start of the shard, as `reader` and `delivery`; None before.
+        handler: The handler since the last start of the shard; like `reader` and `delivery`, None before the start.
         at: Monotonic time of the last successful read or delivery.
         unoffered_since: Arrival of the oldest record that was read but not offered to the delivery, or will be read again;
             None if there is none.
@@ -81,7 +81,7 @@ class ShardProgress:
 
     @property
     def waits_for_reads(self) -> bool:
-        """Whether there is nothing to do until another thread has read a response."""
+        """Whether there is no work until another thread has read a response."""
         reader, delivery = self.reader, self.delivery
         return (
             delivery is not None
@@ -93,14 +93,14 @@ class ShardProgress:
 
     @property
     def waits_until(self) -> float:
-        """Monotonic time until which records wait to become due; in the past if none does."""
+        """Monotonic time until which records wait to become due; a past time if none waits."""
         delivery = self.delivery
         return float("-inf") if delivery is None else delivery.waits_until
 
     def oldest_unprocessed_age(self, now: float) -> float | None:
         """Return the seconds since the oldest unprocessed record was due.
 
-        With `delivery_delay`, a record is due that long after its arrival. See `_oldest_age` for the age since its arrival.
+        With `delivery_delay`, a record becomes due this time after its arrival. See `_oldest_age` for the age since its arrival.
         """
         age = self._oldest_age(now)
         return age if age is None or not self._delay else max(0.0, age - self._delay)
@@ -109,8 +109,8 @@ class ShardProgress:
         """Return the seconds since the oldest unprocessed record arrived at Kinesis.
 
         For records that were read, `ArrivalTimes` has the time. For records not yet read, the last response gives an upper
-        bound: its lag plus the time since. At the tip, no record is known to wait, so the age is 0 while responses come as often
-        as from an idle shard. The age is None before the first read, or if Kinesis reports no lag.
+        bound: its lag plus the time since. At the tip, no record is known to wait, so the age is 0 while responses arrive as often as from
+            an idle shard. The age is None before the first read, or if Kinesis reports no lag.
         """
         delivery, reader = self.delivery, self.reader
         if delivery is not None and not delivery.lanes.is_empty:

@@ -49,7 +49,7 @@ _LOOK_UP_BYTES_PER_SECOND = 256 * 1024
 
 _MAX_OVERHEAD = 4 * 1024 * 1024
 """Maximum bytes that the user records of a batch take in addition to their Kinesis records (see `UserRecords.overhead`): about
-65,000 user records. The last Kinesis record may exceed this maximum. A response with more is delivered in several batches."""
+65,000 user records. The last Kinesis record may exceed this maximum. A response with more overhead is delivered in several batches."""
 
 _PART_BYTES = 256 * 1024
 """Bytes of Kinesis records that are deaggregated together before their overhead is checked."""
@@ -150,11 +150,10 @@ class ShardReader:
         reached_until: Whether all records that arrived before the worker's ``until`` were taken.
         child_shards: Children of the shard; empty until it has ended.
         reading_since: Monotonic time at which the running call of the fetcher began; None if none is running.
-        computing_since: Monotonic time at which the reader began to decode a part of a response, or to select the records to
-            deliver; None if it does neither.
-        progress_at: Monotonic time of the last progress that no batch shows: a look-up's call succeeded, or a part of a response
-            was decoded.
-        requested_start: Position that the handler asked for; None reads from the lease's checkpoint. Set it before `open`.
+        computing_since: Monotonic time at which the reader began to decode a part of a response, or to select the records to deliver; None
+            if it is not computing.
+        progress_at: Monotonic time of the last progress without a batch: a look-up's call succeeded, or a part of a response was decoded.
+        requested_start: Position that the handler requested; None reads from the lease's checkpoint. Set it before `open`.
     """
 
     def __init__(
@@ -228,7 +227,7 @@ class ShardReader:
 
     @property
     def due(self) -> float:
-        """Monotonic time before which `take` has nothing."""
+        """Monotonic time before which `take` has no batch."""
         if self._look_up is not None and self._fetcher is not None:
             return self._look_up.due
         if self._response is not None or self._fetcher is None:
@@ -258,7 +257,7 @@ class ShardReader:
     def open(self, now: float) -> None:
         """Start at the starting position, or resume after the records that were taken.
 
-        If it raises an `AwsError`, calling again is safe. `LeaseLostError` comes from pinning a LATEST start,
+        After an `AwsError`, another call is safe. `LeaseLostError` comes from pinning a LATEST start,
         `InvalidPositionError` from `resolve_start`.
         """
         lease = self._held.lease
@@ -315,7 +314,7 @@ class ShardReader:
         )
 
     def close(self) -> None:
-        """Close connections; discard everything read ahead, the look-up and the records that wait for it."""
+        """Close connections; discard all records that were read ahead, the look-up, and the records that wait for it."""
         self._part = None
         self._runs.forget_batch()
         if self._look_up is not None:
@@ -398,7 +397,7 @@ class ShardReader:
 
     @property
     def has_nothing_to_do(self) -> bool:
-        """Whether `take` would change nothing if the next response has no records."""
+        """Whether `take` would have no effect if the next response has no records."""
         lease = self._held.lease
         return (
             self._response is None
@@ -433,7 +432,7 @@ class ShardReader:
             )
 
     def _has_looked_up(self, now: float) -> bool:
-        """Make the next call of the look-up, if any; return whether nothing is left to look up."""
+        """Make the next call of the look-up, if any; return whether the look-up is complete."""
         look_up = self._look_up
         if look_up is None:
             return True
@@ -508,7 +507,7 @@ class ShardReader:
         return FetchResult(records=[], header=ResponseHeader(ended=True, child_shards=children))
 
     def _report_expiry(self, expected: str, first: KinesisRecord) -> None:
-        """Report that the record at the starting position has expired, if it has."""
+        """If the record at the starting position has expired, report this."""
         if first.sequence_number == expected:
             return
         # Kinesis resumes at the trim horizon without an error. Whether records were lost cannot be known, because the shard may

@@ -1,4 +1,4 @@
-"""Runtime of the shard consumers of one stream: everything that they share."""
+"""Runtime of the shard consumers of one stream: the parts that they share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OpenFetcher(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRuntime:
-    """Everything that the shard consumers of one stream share: settings, services, time and threads.
+    """Parts that the shard consumers of one stream share: settings, services, time and threads.
 
     A shard consumer and its parts get this object and the objects of their own shard (lease, handler, metrics). Shard consumers refer to
     it and copy nothing from it.

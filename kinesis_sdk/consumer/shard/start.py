@@ -1,4 +1,4 @@
-"""Starting position of a shard: the lease's checkpoint, unless the handler asks for its own."""
+"""Starting position of a shard: the lease's checkpoint, unless the handler returns its own position."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class ResolvedStart(NamedTuple):
 
     Attributes:
         position: Position of the first read.
-        skip_through: Last user record that is already processed; delivery starts after it. None delivers everything from the
-            position on.
+        skip_through: Last user record that is already processed; delivery starts after it. None delivers all records from the position on.
         is_of_lease: Whether the position comes from the lease, so that a LATEST start is pinned in its row.
     """
 
@@ -35,7 +34,7 @@ class ResolvedStart(NamedTuple):
 def resolve_start(
     lease: Lease, config: ConsumerConfig, requested: StartingPosition | None = None, *, follows_parent: bool
 ) -> ResolvedStart:
-    """Return where to start reading the shard of a lease.
+    """Return the position at which to start reading the shard of a lease.
 
     Args:
         lease: The lease.

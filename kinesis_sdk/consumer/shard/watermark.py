@@ -1,4 +1,4 @@
-"""Low watermark of a shard: how far its records are processed without a gap.
+"""Low watermark of a shard: the position up to which its records are processed without a gap.
 
 Pure: no locks and no clock. Records get slots in the order of the shard and may finish in any order. The watermark is the
 last record before the oldest unfinished record: a checkpoint beyond it would pass a record that is still being processed.
@@ -57,7 +57,7 @@ class WatermarkTracker:
         return None if record is None else position_of(record)
 
     def __len__(self) -> int:
-        """Return the number of records from the oldest unfinished one on."""
+        """Return the number of records from the oldest unfinished record on."""
         return len(self._records)
 
     def extend(self, records: Sequence[UserRecord]) -> int:

@@ -1,6 +1,6 @@
 """Audit of the lease table: hash range coverage, and rows that need repair. Pure functions of a scan.
 
-The coverage check follows the KCL's ``PeriodicShardSyncManager``. A shard whose row needs repair is not consumed until then;
+The coverage check follows the KCL's ``PeriodicShardSyncManager``. A shard whose row needs repair is not consumed until the repair;
 see `find_row_problems` and `find_cycles`.
 """
 
@@ -49,7 +49,7 @@ class HashRangeHoleTracker:
     """Distinguishes a lasting hash range hole from a hole that exists only during a reshard.
 
     Args:
-        frequency: Seconds between two checks; calls in between do nothing.
+        frequency: Seconds between two checks; calls before the next check do nothing.
         threshold: Number of consecutive checks that must find the same hole. A different hole restarts the count.
     """
 
@@ -62,7 +62,7 @@ class HashRangeHoleTracker:
 
     @property
     def hole(self) -> HashKeyRange | None:
-        """Hole found by the last check; None without one."""
+        """Hole found by the last check; None if it found none."""
         return self._hole
 
     def check(self, leases: Sequence[Lease], now: float) -> bool:
@@ -83,7 +83,7 @@ class HashRangeHoleTracker:
 
 
 def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str | None:
-    """Return evidence that the leases belong to a deleted stream of the same name; None without any.
+    """Return evidence that the leases belong to a deleted stream of the same name; None if there is none.
 
     If another row proves that the leases belong to this stream, only the contradicting rows are wrong: see `find_misfits`.
 
@@ -114,7 +114,7 @@ def _compare(shards: Iterable[Shard], leases: Iterable[Lease]) -> tuple[dict[str
     While a stream exists, sequence numbers and shard ids only increase, and the starting sequence number and hash key range
     of a shard never change. So these rows come from a deleted stream: a checkpoint before the start of its shard, a finished
     lease of an open shard, another hash key range, a shard id above all listed shard ids. A checkpoint at or after the
-    start of its shard belongs to this stream, because the deleted one ended before this one began.
+    start of its shard belongs to this stream, because the deleted stream ended before this stream began.
     """
     by_id = {shard.shard_id: shard for shard in shards}
     newest = max(by_id, default=None)

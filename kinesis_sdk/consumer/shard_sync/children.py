@@ -67,14 +67,14 @@ class ChildLeases:
 
         An operator may restore the row of a shard long after its children were finished and their leases deleted. Such a
         child must not get a lease again: it would be processed a second time, and the child of a merge would wait forever
-        for the other parent, whose lease was deleted as well. The operator therefore stores other child ids in the row:
-        those of the shards to be read instead of these children.
+        for the other parent, whose lease was deleted as well. The operator therefore stores other child ids in the row, namely the ids of
+        the shards to be read instead of these children.
 
         Args:
             parent: Id of the finished shard.
             children: Its children; empty if the shard's retention ended and the children are unknown.
             heirs: Child ids that the row already has; all other children were read before.
-            inherit: Changes where a child's lease starts; by default, children start at their beginning.
+            inherit: Changes the starting position of a child's lease; by default, children start at their beginning.
 
         Returns:
             False if the caller must call again later.
@@ -139,7 +139,7 @@ class ChildLeases:
         """Return whether all records of children that wait for another parent come after a moment.
 
         The other parent may have no lease because one of its ancestors is processed only up to the moment of ``until``. The other parent
-        gets its lease once a later run has read the rest of that ancestor. All descendants of the ancestor start after this rest.
+        gets its lease once a later run has read that ancestor to its end. All descendants of the ancestor start after its end.
 
         Args:
             parent: Id of the finished shard.

@@ -4,8 +4,8 @@ Every task is idempotent and may run on several workers at once: creates are con
 the same rules. Only the leader (`leases.leader`) runs the tasks, so its peers do not pay for them.
 
 Cost for the leader: one ListShards per stream and one consistent Scan per ``shard_sync_interval``. The audit and the search
-for finished leases cost nothing, because they use the rows of the last scan. While there are finished leases: one more
-consistent Scan per ``lease_cleanup_interval``, and a ListShards per stream every half hour.
+for finished leases cost nothing, because they use the rows of the last scan. While there are finished leases, this adds one consistent
+Scan per ``lease_cleanup_interval``, and a ListShards per stream every half hour.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class LeaderTasks:
         """Sync the streams when the worker starts.
 
         A single stream is always synced, which also proves that it exists. One of several streams is synced only if it has
-        no leases or its leases leave a hash range hole. Raises a `StreamRecreatedError` as `sync`, and if a former stream
-        of a table was not read to its end.
+        no leases or its leases leave a hash range hole. Raises a `StreamRecreatedError` like `sync`, and also if a former stream of a
+        table was not read to its end.
         """
         scan = self._store.scan(consistent=True)
         for tracked in self._streams.current():

@@ -1,6 +1,6 @@
 """Shard sync of streams without hash keys: parents and children alone determine the missing leases.
 
-A shard of a table's stream is written for about four hours, then a child continues it. A day later it is forgotten. So the
+A shard of a table's stream is written for about four hours, then a child continues it. A day later, the stream no longer lists it. So the
 listing is a set of chains (or trees, where a partition was split). The application must read each chain from its beginning, or
 from its leases. Pure functions of a listing and the leases.
 
@@ -85,7 +85,7 @@ def _follows_finished(graph: ShardGraph, shard_id: str, by_key: dict[str, Lease]
 def _oldest_unread(
     graph: ShardGraph, shard_id: str, known: set[str], by_key: dict[str, Lease]
 ) -> tuple[str, bool] | None:
-    """Return the first shard to read of a chain, and whether it continues shards that were read.
+    """Return the first shard of a chain to read, and whether it continues shards that were read.
 
     None if an ancestor is still being read.
     """

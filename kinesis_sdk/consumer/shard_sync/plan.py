@@ -51,8 +51,8 @@ def plan_bootstrap(shards: Iterable[Shard], position: str) -> list[Lease]:
 def plan_bootstrap_from_all(shards: Iterable[Shard], position: str) -> list[Lease]:
     """Return the leases for an empty table from an unfiltered listing.
 
-    For initial positions in the past whose filtered listing is incomplete, for example a timestamp before the stream's
-    creation, which lists no shards. The oldest listed shards then contain all data.
+    This is for initial positions in the past whose filtered listing is incomplete, for example a timestamp before the stream's creation,
+    for which no shard is listed. The oldest listed shards then contain all data.
 
     Args:
         shards: All shards of the stream.
@@ -85,8 +85,8 @@ def plan_sync(
         shards: Response of ListShards without a filter, listed *after* the leases were read.
         leases: Every lease of the stream.
         position: Initial position.
-        unreadable: Shards whose rows exist but cannot be read. It is unknown how far these shards were read, so they count
-            as leased and unfinished. A descendant that started at LATEST would skip their remaining records.
+        unreadable: Shards whose rows exist but cannot be read. Their progress is unknown, so they count as leased and unfinished. A
+            descendant that started at LATEST would skip their remaining records.
 
     Raises:
         ProtocolError: If a shard has an open parent, so that the listing is inconsistent; list again.
@@ -170,7 +170,7 @@ def _in_creation_order(shards: Iterable[Shard]) -> list[Shard]:
 def _oldest_first(graph: ShardGraph, shard_ids: Iterable[str]) -> list[str]:
     """Return the shards and all their ancestors, each before its descendants.
 
-    In this order, `lineage` recurses one level at most.
+    In this order, `lineage` recurses at most one level.
     """
     found: dict[str, None] = {}
     for shard_id in shard_ids:

@@ -106,7 +106,7 @@ class DynamoDBEffects:
     ```
 
     Raises:
-        EffectRejectedError: From each method, if the transaction would be larger than DynamoDB accepts; it names the record.
+        EffectRejectedError: Raised by each method if the transaction would be larger than DynamoDB accepts; it names the record.
     """
 
     def __init__(self, sink: DynamoDBSink) -> None:
@@ -206,7 +206,7 @@ class DynamoDBSink:
     Worker("orders", application_name="totals", handler=handle, sink=sink).run()
     ```
 
-    Each call of the handler gets at most ``max_records`` and has its own transaction. Effects can be in any table of the account
+    Each call of the handler gets at most ``max_records`` records and has its own transaction. Effects can be in any table of the account
     and region. Cost: twice the write units of the effects, and two for each position.
 
     Args:
@@ -349,7 +349,7 @@ class DynamoDBSink:
         return True
 
     def begin(self, key: SinkKey, seen: SinkRow) -> DynamoDBTransaction:
-        """Begin a transaction, whose commit checks that the row is as seen."""
+        """Begin a transaction, whose commit checks that the row has not changed."""
         return DynamoDBTransaction(self, key, seen)
 
     def lease_keys(self, application: str, stream: str) -> list[str]:
@@ -479,7 +479,7 @@ def _sink_error(error: KinesisSdkError) -> SinkError:
 
 
 def _cancellation_reasons(error: Exception) -> list[Mapping[str, Any]] | None:
-    """Return the reason for each action, the position's first; None if the transaction was not cancelled."""
+    """Return the reason for each action, the position's reason first; None if the transaction was not cancelled."""
     response = getattr(error, "response", None) or {}
     if response.get("Error", {}).get("Code") != "TransactionCanceledException":
         return None

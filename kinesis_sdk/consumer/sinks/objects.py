@@ -8,7 +8,7 @@ stage the content ─► row: position', "move staged ─► name" ─► move �
                        └─ the commit: by compare-and-set      └─ repeated by the next reader of the row, if this worker dies
 ```
 
-A staged object that no row names is never moved. A later claim of the shard deletes the object if the object's fence is lower
+A staged object is moved only if a row names it. A later claim of the shard deletes the object if the object's fence is lower
 than the claim's: a row that names the object can then no longer be written.
 """
 
@@ -41,7 +41,7 @@ _DIGITS = 56
 class ObjectStore(Protocol):
     """Part of an object store that `ObjectSink` uses. Thread-safe.
 
-    Every method raises `TransientSinkError` for failures that usually pass, and `SinkError` for all other failures.
+    Every method raises `TransientSinkError` for failures that are usually temporary, and `SinkError` for all other failures.
     """
 
     def get(self, name: str) -> tuple[bytes, str] | None:
@@ -351,8 +351,8 @@ class ObjectContent:
         """Append to the object.
 
         Args:
-            record: The record that the content comes from.
-            content: Any bytes, which are stored as they are.
+            record: The record from which the content was made.
+            content: Any bytes, which are stored unchanged.
         """
         if self.first is None:
             self.first = record
@@ -393,7 +393,7 @@ class ObjectSink:
     Each committed range of records has exactly one object, and each record is in one range. The object names of a shard sort in
     the order of its records. Names that begin with ``_positions/`` and ``_staged/`` are the sink's own.
 
-    Unlike in a database, an object may become visible after its position. If a worker dies between the two, the next owner of the
+    Unlike in a database, an object may become visible after its position. If a worker dies between these two steps, the next owner of the
     shard renames the object.
 
     Cost in S3: two PutObject, one CopyObject and one DeleteObject for each batch.
@@ -463,7 +463,10 @@ class ObjectSink:
         return [unquote(name.removeprefix(folder)) for name in self.store.names(folder)]
 
     def delete_ended(self, key: SinkKey) -> bool:
-        """Delete the row of a finished shard. Its objects stay, and so does its lock file, for which another process may wait."""
+        """Delete the row of a finished shard.
+
+        Its objects stay, and its lock file stays as well, because another process may wait for it.
+        """
         found = self._read(key)
         if found is None or not found[0].row.ended:
             return False

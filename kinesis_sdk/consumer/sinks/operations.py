@@ -38,10 +38,10 @@ def set_position(
         change_effects: Called with the handle of the transaction; restores the effects that were valid at that position.
 
     Returns:
-        The row as it is now.
+        The current row.
 
     Raises:
-        SinkError: If there is no such row, or if it changed meanwhile. Nothing is changed then, and the call can be repeated.
+        SinkError: If there is no such row, or if it changed in between. Then no data is changed, and the call can be repeated.
     """
     seen = sink.read(key)
     if seen is None:

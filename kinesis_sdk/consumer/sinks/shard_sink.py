@@ -33,7 +33,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _T = TypeVar("_T")
 
 _CLAIMS = 5
-"""Attempts of a claim before the shard pauses. If two workers claim a shard at the same time, one worker notices that it has lost the
+"""Attempts of a claim before the shard pauses. If two workers claim a shard at the same time, one worker detects that it has lost the
 lease."""
 
 
@@ -55,7 +55,7 @@ def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
 class ShardSink:
     """The row of one shard for one acquisition of its lease. Used by one thread or task at a time.
 
-    `row` is the row as this acquisition last left it; an empty row before `claim`.
+    `row` is the row after this acquisition's last write; an empty row before `claim`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ShardSink:
     async def claim(self) -> SinkRow:
         """Put the fence of this acquisition into the row, so that no earlier acquisition can commit; return the row.
 
-        After an error other than `LeaseLostError`, calling again is safe.
+        After an error other than `LeaseLostError`, another call is safe.
         """
         for _ in range(_CLAIMS):
             seen = await _result(self.sink.read(self._key))
@@ -163,11 +163,11 @@ class ShardSink:
         *,
         ended: bool = False,
     ) -> None:
-        """Commit a transaction of `begin` with a new position, or None to keep it.
+        """Commit a transaction of `begin` with a new position, or with None to keep the position.
 
         Raises:
-            LeaseLostError: If another acquisition has changed the row; nothing is stored.
-            KinesisSdkError: If the call failed. The next `begin` finds out whether it took effect.
+            LeaseLostError: If another acquisition has changed the row; then no data is stored.
+            KinesisSdkError: If the call failed. The next `begin` determines whether it took effect.
         """
         row = replace(self.row, position=position or self.row.position, ended=ended or self.row.ended)
         try:
@@ -191,7 +191,7 @@ class ShardSink:
         await _result(transaction.rollback())
 
     async def _reconcile(self) -> None:
-        """Read the row to find out whether an uncertain commit took effect.
+        """Read the row to determine whether an uncertain commit took effect.
 
         Raise `LeaseLostError` if another acquisition has changed the row.
         """

@@ -53,13 +53,13 @@ class SinkTransaction(Protocol):
     handle: Any
 
     def commit(self, row: SinkRow) -> bool:
-        """Make the effects durable and change the row, or do neither. The transaction is over, also after an error.
+        """Make the effects durable and change the row, both or neither. The transaction is over, also after an error.
 
         Args:
             row: The new row.
 
         Returns:
-            False if the row has changed since the transaction began; nothing is stored then.
+            False if the row has changed since the transaction began; then no data is stored.
 
         Raises:
             KinesisSdkError: If the call failed. The call may have taken effect, unless the sink documents otherwise.
@@ -74,12 +74,12 @@ class SinkTransaction(Protocol):
 class Sink(Protocol):
     """A store of effects and positions. Implementations are thread-safe.
 
-    **Errors.** A method raises `TransientSinkError` for failures that usually pass (a timeout, a lost connection, a deadlock).
+    **Errors.** A method raises `TransientSinkError` for failures that are usually temporary (a timeout, a lost connection, a deadlock).
     The worker retries after such failures with backoff, and never stops because of them. `SinkError` means that a retry
     cannot succeed, and stops the worker. Any other exception counts as a bug in the sink.
 
     Attributes:
-        max_records: Maximum user records of a transaction, and so of a call of the handler; None for no limit. The smaller value
+        max_records: Maximum user records of a transaction, and therefore of a call of the handler; None for no limit. The smaller value
             of ``max_records`` and ``ConsumerConfig.batch_records`` counts.
         serves_coroutines: Whether a handler may be a coroutine function. False if a write to a transaction may wait for another
             transaction: it would block the event loop, on which the other transaction has to continue.
@@ -96,7 +96,7 @@ class Sink(Protocol):
         ...
 
     def ensure_ready(self) -> None:
-        """Create everything that is missing, and wait until it is usable.
+        """Create missing tables or objects, and wait until they are usable.
 
         Called once at the start of every worker, so it must tolerate another worker that does the same at the same time.
 
@@ -114,11 +114,11 @@ class Sink(Protocol):
 
         Args:
             key: Key of the row.
-            seen: The row as read; None if there was none.
+            seen: The row that was read; None if there was none.
             row: The new row.
 
         Returns:
-            False if the current row differs from ``seen``; nothing is changed then.
+            False if the current row differs from ``seen``; then no row is changed.
         """
         ...
 
@@ -126,7 +126,7 @@ class Sink(Protocol):
         """Begin a transaction.
 
         Args:
-            key: Key of the row that it changes.
+            key: Key of the row that the transaction changes.
             seen: The row that the commit requires.
 
         Returns:
@@ -137,7 +137,7 @@ class Sink(Protocol):
     def translate(self, error: BaseException) -> BaseException:
         """Return an exception that a handler raised, or a `TransientSinkError` instead of it.
 
-        The handler uses the sink's connection, so it also raises failures of the store that usually pass.
+        The handler uses the sink's connection, so it also raises failures of the store that are usually temporary.
         """
         ...
 
@@ -161,7 +161,7 @@ class AsyncSinkTransaction(Protocol):
 
 
 class AsyncSink(Protocol):
-    """`Sink` with coroutines, for handlers that are coroutine functions: nothing in it blocks the event loop.
+    """`Sink` with coroutines, for handlers that are coroutine functions: no method blocks the event loop.
 
     All of its methods run on the event loop of the worker, so a sink belongs to one worker.
 
@@ -199,15 +199,15 @@ class AsyncSink(Protocol):
 class DeletesRows(Protocol):
     """Optional methods of a `Sink` for deleting the rows of finished shards, which otherwise stay forever.
 
-    The worker deletes a row when its shard has no lease and the stream has not listed the shard for half an hour. Then the
-    shard's records have expired, and the shard cannot come back. See `PositionCleanup`. `SinkError` does not stop the worker
+    The worker deletes a row when its shard has no lease and the stream has not listed the shard for half an hour. Then the shard's records
+    have expired, and the shard cannot be listed again. See `PositionCleanup`. `SinkError` does not stop the worker
     here. In an `AsyncSink`, both methods are coroutines.
     """
 
     def lease_keys(self, application: str, stream: str) -> Any:
         """Return the lease keys of all rows of an application and a stream, in any order.
 
-        Rows that are created or deleted meanwhile may be included.
+        Rows that are created or deleted at the same time may be included.
         """
         ...
 
@@ -221,7 +221,7 @@ class DeletesRows(Protocol):
 
 
 AnySink: TypeAlias = Sink | AsyncSink
-"""A sink as `Worker` accepts it."""
+"""A sink in a form that `Worker` accepts."""
 
 AnyTransaction: TypeAlias = SinkTransaction | AsyncSinkTransaction
 """A transaction of either kind."""

@@ -33,7 +33,7 @@ TABLE = "kinesis_sdk_positions"
 """Default name of the table."""
 
 IDLE_TIMEOUT = 300.0
-"""Default of ``idle_timeout``: longer than handlers usually wait for another service. The next owner of the shard does not
+"""Default of ``idle_timeout``: longer than the usual wait of a handler for another service. The next owner of the shard does not
 wait for this time."""
 LOCK_TIMEOUT = 60.0
 """Default of ``lock_timeout``: longer than transactions on a busy table usually lock a row."""
@@ -108,7 +108,7 @@ class SqlSink:
     a transaction reads data that no other transaction can change. Other databases read at the isolation level of the engine.
 
     In PostgreSQL, a process that is stopped inside a transaction (SIGSTOP, a paused machine, a cut network) does not keep its rows
-    locked. The worker that takes its shard ends its session, for which the rights of the same user suffice, and the server ends
+    locked. The worker that takes its shard ends its session, which the same database user may do, and the server ends
     the session after ``idle_timeout``. In SQLite, such a process blocks all writers until it ends.
 
     Args:
@@ -311,7 +311,7 @@ class SqlSink:
             raise self._translated(error) from error
 
     def change(self, connection: Connection, key: SinkKey, seen: SinkRow, row: SinkRow) -> bool:
-        """Change a row in an open transaction, if it is as seen."""
+        """Change a row in an open transaction, if the row has not changed."""
         statement = self._table.update().where(*self._is(key), *self._as(seen)).values(**_values(row))
         return connection.execute(statement).rowcount == 1
 
@@ -321,7 +321,7 @@ class SqlSink:
             self._failed.add(key)
 
     def translate(self, error: BaseException) -> BaseException:
-        """Return `TransientSinkError` for a failure of the database that usually passes, else the error itself.
+        """Return `TransientSinkError` for a failure of the database that is usually temporary, else the error itself.
 
         The handler may have wrapped the failure in its own error, or used a cursor of the driver.
         """
@@ -378,8 +378,8 @@ class AsyncSqlSink:
     ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection` with an open transaction. In all other respects,
     the sink works like `SqlSink`. Both sinks use the same table, so a worker can change from one sink to the other.
 
-    The connections of an asynchronous engine belong to one event loop, here the worker's. So do not use an engine that you pass
-    in elsewhere in the process.
+    The connections of an asynchronous engine belong to one event loop, here the worker's. So do not use an engine that you pass in
+    anywhere else in the process.
 
     Args:
         database: A URL of SQLAlchemy with an asynchronous driver, for example ``postgresql+psycopg://…``, ``postgresql+asyncpg://…`` or

@@ -122,7 +122,7 @@ class Sqlite:
         import_sqlalchemy().event.listen(engine, "connect", _use_write_ahead_log)
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return whether the error concerns the connection or the server and its text names no permanent cause."""
+        """Return whether the error concerns the connection or the server, and its text does not name a permanent cause."""
         return _lost_or_busy(error) and not any(words in str(_cause(error)) for words in _PERMANENT_SQLITE)
 
     def was_not_done(self, error: BaseException) -> bool:  # noqa: ARG002 - of the interface
@@ -138,7 +138,7 @@ class Sqlite:
         return ""
 
     def own_limits(self) -> Sequence[Any]:
-        """Return nothing: a stopped writer blocks other writers until it ends."""
+        """Return None, because a stopped writer blocks other writers until it ends."""
         return ()
 
     def shard_sessions(
@@ -172,7 +172,7 @@ def _use_write_ahead_log(connection: Any, _record: object) -> None:
 
 
 class Postgresql:
-    """PostgreSQL, and servers that speak its protocol."""
+    """PostgreSQL, and servers that use its protocol."""
 
     name = "postgresql"
     has_one_writer = False
@@ -185,7 +185,7 @@ class Postgresql:
         return None
 
     def options(self, url: URL, timeout: float | None) -> dict[str, Any]:
-        """Return settings that keep every call from waiting forever."""
+        """Return settings that prevent every call from waiting forever."""
         is_libpq = url.get_driver_name() in _LIBPQ_DRIVERS
         if timeout is None:
             options: dict[str, Any] = {"pool_pre_ping": True}
@@ -206,7 +206,7 @@ class Postgresql:
         """Set nothing."""
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return whether the SQLSTATE, or without one the kind of error, shows a transient failure."""
+        """Return whether the SQLSTATE (or the kind of error, if there is none) shows a transient failure."""
         state = state_of(error)
         if state is None:
             return _lost_or_busy(error)
@@ -264,7 +264,7 @@ _REFUSALS = re.compile(
 _NOT_NOW = re.compile(
     r"the database system is |accepting connections|in recovery mode|too many (?:clients|connections)|connection slots"
 )
-"""PostgreSQL's messages while it accepts no connection: it starts, stops, recovers, or is full."""
+"""PostgreSQL's messages while it accepts no connection because it starts, stops, recovers, or is full."""
 
 _IDLE_STATE = "25P03"
 _LOCK_STATE = "55P03"
@@ -273,9 +273,9 @@ _IDLE_HINT = f". Too long passed between two statements of the transaction: see 
 
 
 def _libpq_settings(url: URL, timeout: float, more: dict[str, Any]) -> dict[str, Any]:
-    """Return connection settings that keep every call from waiting forever; settings in the URL are left unchanged.
+    """Return connection settings that prevent every call from waiting forever; settings in the URL are left unchanged.
 
-    The system ends a connection whose other end is silent for ``timeout`` seconds, for example because its machine lost
+    The operating system ends a connection whose other end is silent for ``timeout`` seconds, for example because its machine lost
     power. Otherwise the driver would wait forever.
     """
     seconds = max(2, round(timeout))  # the library treats 1 as 2
@@ -295,7 +295,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _lost_or_busy(error: BaseException) -> bool:
-    """Return whether an error without a state concerns the connection or the server rather than the statement."""
+    """Return whether an error without a SQLSTATE concerns the connection or the server rather than the statement."""
     from sqlalchemy import exc
 
     return isinstance(error, (exc.OperationalError, exc.InterfaceError))

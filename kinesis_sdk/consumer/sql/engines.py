@@ -31,14 +31,14 @@ def open_engine(
     Args:
         field: Name of the setting, for errors.
         database: URL of SQLAlchemy, for example ``sqlite:///totals.db`` or ``postgresql+psycopg://host/database``, or an engine.
-        timeout: Seconds after which a statement, or the wait for a connection, fails. None waits 30 s for another writer of
-            SQLite, and as long as the driver does for other databases. The user's engine keeps its own timeouts.
+        timeout: Seconds after which a statement, or the wait for a connection, fails. None waits 30 s for another writer of SQLite; with
+            other databases, the driver decides. The user's engine keeps its own timeouts.
         sets_journal: Whether SQLite should keep a write-ahead log, which changes the file. A tool that only reads must not
             change it, because it may not be a database of this package.
 
     Raises:
-        ConfigError: If ``database`` is neither; if the SQLite file cannot be opened; or for the URL of a SQLite database in
-            memory, because each thread would have its own.
+        ConfigError: If ``database`` is neither a URL nor an engine; if the SQLite file cannot be opened; or for the URL of a SQLite
+            database in memory, because each thread would have its own database.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
     sqlalchemy = import_sqlalchemy()
@@ -92,12 +92,12 @@ def is_shared(transaction: object, engine: Engine) -> bool:
 
 
 def is_same_database(one: Engine, other: Engine) -> bool:
-    """Return whether the URLs of the engines ``one`` and ``other`` name the same database, whichever drivers they use."""
+    """Return whether the URLs of the engines ``one`` and ``other`` name the same database, with any drivers."""
     return _place(one.url) == _place(other.url) and one.url.database not in (None, "", ":memory:")
 
 
 def _place(url: URL) -> tuple[object, ...]:
-    """Return the parts of a URL that determine where the tables are; for PostgreSQL, the query may be one of them."""
+    """Return the parts of a URL that determine where the tables are; for PostgreSQL, these may include the query."""
     query = (url.query.get(name) for name in ("host", "hostaddr", "port", "service", "dbname", "options"))
     return (url.get_backend_name(), url.host, url.port, url.database, *query)
 
@@ -105,7 +105,7 @@ def _place(url: URL) -> tuple[object, ...]:
 def run_in(transaction: Any, work: Callable[[Connection], _T]) -> Awaitable[_T] | _T:
     """Call ``work`` with the connection of a sink's ``transaction``; return its result, or for an `AsyncSqlSink` an awaitable of it.
 
-    The text of an error has no parameters. Its class stays: the sink has to know whether it is transient.
+    The text of an error has no parameters. Its class stays, because the sink has to know whether the error is transient.
     """
 
     def guarded(connection: Connection) -> _T:
@@ -121,7 +121,7 @@ def run_in(transaction: Any, work: Callable[[Connection], _T]) -> Awaitable[_T] 
 
 
 def open_async_engine(field: str, database: str | AsyncEngine) -> AsyncEngine:
-    """Return an engine for a URL with an asynchronous driver, or check and return the user's; otherwise as `open_engine`."""
+    """Return an engine for a URL with an asynchronous driver, or check and return the user's engine; otherwise like `open_engine`."""
     sqlalchemy = import_sqlalchemy()
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 

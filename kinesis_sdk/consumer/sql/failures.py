@@ -36,7 +36,7 @@ def is_transient(dialect: Dialect, error: BaseException) -> bool:
 def check_refusal(field: str, engine: Engine, error: BaseException) -> None:
     """Raise `ConfigError` if ``error`` shows that a server rejected the user, the password or the database of an engine.
 
-    Only for the start of a worker. Later, such a rejection may be transient: a password is being changed, or the server is
+    Use it only at the start of a worker. Later, such a rejection may be temporary, because a password is being changed or the server is
     being restored.
     """
     from sqlalchemy import exc, util
@@ -85,7 +85,7 @@ def translated(
 
 
 def hide_parameters(error: BaseException) -> None:
-    """Leave the parameters of a statement of this package out of its error's text, which a traceback in a log shows, too."""
+    """Remove the parameters of a statement of this package from its error's text, which a traceback in a log also shows."""
     from sqlalchemy import exc
 
     if isinstance(error, exc.StatementError):
@@ -95,9 +95,9 @@ def hide_parameters(error: BaseException) -> None:
 def _transient_cause(
     dialect: Dialect, error: BaseException, driver_errors: tuple[type[BaseException], ...]
 ) -> BaseException | None:
-    """Return the transient database failure that a handler's error is or was caused by; None without one.
+    """Return the transient database failure that is, or caused, a handler's error; None if there is none.
 
-    The first error in the chain that shows why the database failed decides. Cancellation and errors of this package need no
+    The first error in the chain that shows the cause of the database failure decides. Cancellation and errors of this package need no
     translation.
     """
     from sqlalchemy import exc

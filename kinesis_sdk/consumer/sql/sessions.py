@@ -1,7 +1,7 @@
 """PostgreSQL: the locks of a process that is stopped inside a transaction, and how other workers get them.
 
-The server cannot distinguish a stopped process (SIGSTOP, a paused machine, a cut network) from a slow one: it waits for the
-process, and keeps the locks of its transaction.
+The server cannot distinguish a stopped process (SIGSTOP, a paused machine, a cut network) from a slow process: it waits for the process,
+and keeps the locks of its transaction.
 
 ```
 worker A   begin: mark, limit ── INSERT ──╳ stopped             ┌► goes on: its session is gone, its transaction rolled back,
@@ -9,10 +9,11 @@ worker A   begin: mark, limit ── INSERT ──╳ stopped             ┌►
 worker B   takes the lease ── claim: write the row ── end the sessions with the shard's mark ── commit ── next batch
 ```
 
-- *The mark* is a shared advisory lock on the shard. Each transaction of the shard holds the mark, and none ever waits for it. Once
+- *The mark* is a shared advisory lock on the shard. Each transaction of the shard holds the mark, and no transaction ever waits for it.
+  Once
   a worker has written the shard's row, all other sessions with the mark belong to earlier owners, and can no longer commit.
-- *Only sessions that wait for their process* for `_PATIENCE` seconds are ended. A session in which the server works (a long
-  statement, a commit that waits for a replica) is left alone.
+- *Only sessions that wait for their process* for `_PATIENCE` seconds are ended. A session in which the server works (a long statement, a
+  commit that waits for a replica) is not ended.
 - *The limit* (``idle_in_transaction_session_timeout``) is for stopped processes whose shards no worker takes. The limit alone does not
 suffice: in the middle of a result, or of ``executemany``, which is one pipeline, the server does not count a session as idle.
 
@@ -43,7 +44,7 @@ _OWN_IDLE_SECONDS = 5.0
 """Seconds for which a transaction of this package alone may be idle."""
 
 _OWN_LOCK_SECONDS = 10.0
-"""Seconds for which a statement waits for such a transaction of another process; the server ends that transaction earlier."""
+"""Seconds for which a statement waits for such a transaction of another process, which the server ends earlier."""
 
 _PATIENCE = 1
 """Seconds for which the server must have waited for a process before its session is ended."""
@@ -91,7 +92,7 @@ class ShardSessions:
 
     Args:
         idle_timeout: Seconds for which a transaction of a handler may be idle, if neither the server nor the user has set
-            ``idle_in_transaction_session_timeout``; None sets nothing.
+            ``idle_in_transaction_session_timeout``; None sets no limit.
         lock_timeout: Seconds for which a statement of a handler may wait for a lock, with the same exceptions.
     """
 
@@ -109,9 +110,9 @@ class ShardSessions:
         self._lock_timeout = lock_timeout
 
     def works_on(self, engine: Engine) -> bool:
-        """Return whether the server supports and permits all this; raise transient errors.
+        """Return whether the server supports and permits marks and ending sessions; raise transient errors.
 
-        Not every server that speaks PostgreSQL's protocol does.
+        Some servers that use PostgreSQL's protocol do not.
         """
         nobody = ("", "", "")
         try:
@@ -192,19 +193,19 @@ class ShardSessions:
         )
 
     def _halves(self, key: ShardKey) -> dict[str, int]:
-        """Return the two halves of a shard's lock number, as pg_locks shows them."""
+        """Return the two halves of a shard's lock number, in the form that pg_locks shows."""
         name = repr((self._table.fullname, *key)).encode()
         number = int.from_bytes(hashlib.sha256(name).digest()[:8], "big")
         return {"high": number >> 32, "low": number & 0xFFFFFFFF}
 
 
 def idle_limit(seconds: float) -> Any:
-    """Return an expression that limits how long the transaction may be idle, unless server, user or engine set a limit."""
+    """Return an expression that limits the idle time of the transaction, unless server, user or engine set a limit."""
     return _limit_unless_set(IDLE_TIMEOUT_SETTING, seconds)
 
 
 def lock_limit(seconds: float) -> Any:
-    """Return an expression that limits how long a statement may wait for a lock, unless server, user or engine set a limit."""
+    """Return an expression that limits a statement's wait for a lock, unless server, user or engine set a limit."""
     return _limit_unless_set(_LOCK_TIMEOUT_SETTING, seconds)
 
 

@@ -88,9 +88,9 @@ class Tables:
                 self._check_transactions(failure)
 
     def ensure_in(self, connection: Connection, failure: type[KinesisSdkError]) -> bool:
-        """As `ensure`, in an open transaction: another connection could not write while SQLite's only lock is held.
+        """Do the same as `ensure` in an open transaction, because another connection could not write while SQLite's only lock is held.
 
-        Returns whether the tables were there before.
+        Return whether the tables already existed.
         """
         self._metadata.create_all(connection)
         stored = self._version_in(connection, import_sqlalchemy(), self._part)
@@ -180,9 +180,9 @@ class SharedTables:
                 self._is_ready = True
 
     def ensure_in(self, connection: Connection) -> None:
-        """As `ensure`, in an open transaction of a sink.
+        """Do the same as `ensure` in an open transaction of a sink.
 
-        The tables are ready once another transaction has seen them: the transaction that created them may call this again, and may
+        The tables are ready once another transaction has seen them, because the transaction that created them may call this again, and may
         still be rolled back.
         """
         if self._is_ready:

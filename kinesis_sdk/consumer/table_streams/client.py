@@ -9,7 +9,7 @@
 | ``MillisBehindLatest`` | age of the newest record of the response; see `_lag` |
 | hash key ranges | none; all shards get 0 to 1, as in the lease rows of the Java adapter |
 
-The client keeps no state: its iterators contain everything that the next call needs.
+The client keeps no state: its iterators contain all data that the next call needs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TIME_RESOLUTION = 2.0
 """Seconds by which the age of a new record can appear too high: its time and ``Date`` are rounded down to whole seconds."""
 
 _EMPTY_AT_TIP = 3
-"""Consecutive empty responses after which a shard counts as read to its tip. A single one proves nothing: "it might take
+"""Consecutive empty responses after which a shard counts as read to its tip. A single empty response proves nothing: "it might take
 multiple calls to get to a portion of the shard that contains stream records" (API reference)."""
 
 
@@ -53,7 +53,7 @@ class _Iterator(NamedTuple):
     """Content of an iterator of this client.
 
     Attributes:
-        not_before: Epoch seconds before which records are dropped, up to the first that is not older; None drops none.
+        not_before: Epoch seconds before which records are dropped, up to the first record that is not older; None drops no records.
         empty: Number of consecutive empty responses so far.
         iterator: Iterator of DynamoDB Streams.
     """
@@ -271,7 +271,7 @@ def _lag(records: list[dict[str, Any]], empty: int, date: float | None) -> tuple
 
     DynamoDB Streams reports no lag. The age of the newest record is an upper bound: if no record was written after it, the lag
     is 0. An age within the resolution of the times counts as 0. Without records, the lag is unknown until `_EMPTY_AT_TIP`
-    consecutive responses were empty; after a read at the tip, one is enough. ``date`` is in epoch seconds.
+    consecutive responses were empty; after a read at the tip, one empty response is enough. ``date`` is in epoch seconds.
     """
     if not records:
         empty = min(empty + 1, _EMPTY_AT_TIP)

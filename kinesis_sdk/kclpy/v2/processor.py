@@ -34,7 +34,7 @@ class RecordProcessorBase:
 
 
 class V1toV2Processor(RecordProcessorBase):
-    """A processor of version 1 as one of version 2.
+    """A processor of version 1 with the interface of version 2.
 
     Args:
         delegate: The processor of version 1.

@@ -45,7 +45,7 @@ class RecordProcessorBase:
 
 
 class V2toV3Processor(RecordProcessorBase):
-    """A processor of version 2 as one of version 3.
+    """A processor of version 2 with the interface of version 3.
 
     Args:
         delegate: The processor of version 2.
@@ -76,7 +76,7 @@ class V2toV3Processor(RecordProcessorBase):
 
 
 def as_version_3(record_processor: Any) -> Any:
-    """Return a processor of any version (its ``version`` is 1, 2 or 3) as one of version 3."""
+    """Return a processor of any version (its ``version`` is 1, 2 or 3) with the interface of version 3."""
     if record_processor.version == 1:
         return V2toV3Processor(V1toV2Processor(record_processor))
     if record_processor.version == 2:

@@ -90,7 +90,7 @@ def test_a_row_at_a_time_that_nobody_knows_is_refused(tmp_path):
     fleet = loaded(tmp_path)
     export = changed(export_leases(fleet.desk()), checkpoint=ExtendedSequenceNumber("AT_TIMESTAMP"))
     without_rows(fleet)
-    with pytest.raises(ConfigError, match="at AT_TIMESTAMP"):
+    with pytest.raises(ConfigError, match="its position is AT_TIMESTAMP"):
         plan_import(fleet.desk(), export)
 
 

@@ -8,6 +8,6 @@
 | `loop` | a thread that serves several connections |
 | `client` | boto3's calls over these connections |
 
-A GOAWAY ends all subscriptions of its connection at once, because h2 takes no frames after it. The subscriptions continue where they
+A GOAWAY ends all subscriptions of its connection at once, because h2 accepts no frames after it. The subscriptions continue where they
 stopped, over another connection.
 """

@@ -26,7 +26,7 @@ THREADS = 4
 """Maximum number of threads that read events."""
 
 _NO_TIMEOUT = 60.0
-"""Seconds used in place of a timeout of None, which means forever in a boto3 client. A subscription sends something every 5 s."""
+"""Seconds used instead of a timeout of None, which means forever in a boto3 client. A subscription sends something every 5 s."""
 
 _LEFT_OUT = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"})
 """Headers that HTTP/2 does not use."""
@@ -39,9 +39,8 @@ class Http2Client:
     """A boto3 client whose SubscribeToShard calls use HTTP/2. Thread-safe; all other attributes are the client's.
 
     boto3 makes each call, with its own parameters, endpoint, signature, retries, errors and event stream. Only the request and the
-    response travel over a connection of this object. boto3 sends the request itself, with HTTP/1.1 and a connection and a thread
-    for each subscription, where the endpoint does not offer HTTP/2 (by ALPN, so over TLS only), where a proxy is in between, and
-    for a client that is modified.
+    response travel over a connection of this object. boto3 sends the request itself, with HTTP/1.1 and a connection and a thread for each
+    subscription, if the endpoint does not offer HTTP/2 (by ALPN, therefore only over TLS), behind a proxy, and for a modified client.
 
     Args:
         client: boto3 client, wrapped in a `kinesis_sdk.common.transport.Transport`.
@@ -93,7 +92,7 @@ class Http2Client:
         """Return a connection with room for one more stream, which is taken; None if HTTP/2 cannot be used.
 
         Raises:
-            HTTPClientError: If the connection cannot be opened, as botocore raises it.
+            HTTPClientError: If the connection cannot be opened; this is botocore's error.
         """
         from botocore.exceptions import ConnectTimeoutError
 
@@ -149,7 +148,7 @@ class Http2Client:
 
 
 class _Link:
-    """A connection and its loop, for other threads. `streams` counts streams that are open or will be."""
+    """A connection and its loop, for other threads. `streams` counts streams that are open or will be opened."""
 
     def __init__(self, endpoint: str, channel: socket.socket, loop: Loop, clock: Clock, release: Any) -> None:
         self.endpoint: str = endpoint
@@ -159,7 +158,7 @@ class _Link:
         self._clock = clock
 
     def begin(self, url: str, channel: socket.socket, timeout: float) -> None:
-        """Exchange settings within ``timeout`` seconds, then leave the connection to the loop."""
+        """Exchange settings within ``timeout`` seconds, then pass the connection to the loop."""
         from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
         connection, now, received = self.connection, self._clock.monotonic(), 0
@@ -217,7 +216,7 @@ class _Link:
 
 
 class _Events:
-    """An ``EventStream`` of botocore whose pieces come over HTTP/2."""
+    """An ``EventStream`` of botocore whose pieces arrive over HTTP/2."""
 
     def __init__(self, stream: Any, link: _Link, response: PushedResponse) -> None:
         self._stream = stream

@@ -15,12 +15,12 @@ IDLE_SECONDS = 10.0
 """Seconds for which a connection without streams stays open."""
 
 _MAX_OUT = 1024 * 1024
-"""Maximum bytes that wait for room in the socket. Requests are small, but a service that never reads may demand any number of
-responses, for example to PING frames."""
+"""Maximum bytes that wait for room in the socket. Requests are small, but a service that never reads may request any number of responses,
+for example to PING frames."""
 
 _READ = 128 * 1024
 _READS = 16
-"""Reads from one connection before the other connections of its thread have their turn."""
+"""Maximum reads from one connection before the other connections of its thread are served."""
 
 
 class Channel(Protocol):
@@ -118,7 +118,7 @@ class Connection:
         self.flush()
 
     def attach(self, response: PushedResponse, reader: EventReader, now: float) -> None:
-        """Let ``reader`` read everything that arrives from now on. The response may have ended."""
+        """Let ``reader`` read all data that arrives from now on. The response may have ended."""
         stream = self._streams.get(response)
         if stream is None:  # the connection broke, and the response has the error
             stream = self._streams[response] = _Stream(response, 0, now)
@@ -129,7 +129,7 @@ class Connection:
         self.flush()
 
     def resume(self, response: PushedResponse, now: float) -> None:
-        """Read on: there may be room for the event that waits."""
+        """Continue reading, because there may be room for the waiting event."""
         stream = self._streams.get(response)
         if stream is not None and stream.waits:
             stream.waits, stream.touched = False, now
@@ -169,7 +169,7 @@ class Connection:
         self.flush()
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take bytes of the service; raise `BrokenConnection` as `Http2Protocol.receive`."""
+        """Take bytes of the service; raises `BrokenConnection` like `Http2Protocol.receive`."""
         touched: dict[_Stream, None] = {}
         try:
             for part in self._protocol.receive(data):
@@ -209,7 +209,7 @@ class Connection:
                 response.end_broken(BrokenConnection(f"the service reset the stream, code {part.reset}"))
 
     def _pump(self, stream: _Stream, *, has_event: bool = False) -> None:
-        """Read the events for which there is room, beginning with an event that waited, and let the service send as many bytes again."""
+        """Read the events for which there is room, a waiting event first, and allow the service to send the same number of bytes again."""
         reader, response = stream.reader, stream.response
         while reader is not None and not stream.waits and (has_event or response.is_ready):
             has_event = False
@@ -226,7 +226,7 @@ class Connection:
             self._protocol.consumed(stream.number, credit)
 
     def expire(self, now: float) -> None:
-        """End streams that were silent for too long, and the connection once it has been without streams for a while."""
+        """End streams that were silent for too long, and end the connection once it has had no streams for a while."""
         from botocore.exceptions import ReadTimeoutError
 
         for stream in list(self._streams.values()):
@@ -248,7 +248,7 @@ class Connection:
             self.close(BrokenConnection("idle"))
 
     def close(self, error: Exception) -> None:
-        """Close the socket. Readers of the streams get everything that arrived before, then the error."""
+        """Close the socket. Readers of the streams get all earlier data, then the error."""
         if not self.is_open:
             return
         self.is_open = self.accepts = self.has_more = self.wants_to_write = False
@@ -261,7 +261,7 @@ class Connection:
             self._pump(stream)
 
     def flush(self) -> None:
-        """Send as many of the waiting bytes as the socket takes."""
+        """Send as many of the waiting bytes as the socket accepts."""
         if not self.is_open:
             return
         self._out += self._protocol.outgoing()

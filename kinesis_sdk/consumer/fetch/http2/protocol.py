@@ -1,4 +1,4 @@
-"""One connection of HTTP/2 as a client sees it, without a socket: bytes in, bytes out.
+"""The client's side of one HTTP/2 connection, without a socket: it takes and returns bytes.
 
 The package h2, from the extra ``http2``, implements the protocol.
 """
@@ -23,14 +23,14 @@ STREAM_WINDOW = 256 * 1024
 """Bytes that the service may send for a subscription that is not being read: enough for 2 MiB/s at a distance of 100 ms."""
 
 _CONNECTION_WINDOW = 2 * MAX_STREAMS * STREAM_WINDOW
-"""Bytes that may be under way on a connection: enough that unread subscriptions never stop other subscriptions."""
+"""Bytes that may be in flight on a connection: enough so that unread subscriptions never stop other subscriptions."""
 
 _MAX_FRAME = 256 * 1024
 _MAX_HEADERS = 64 * 1024
 
 
 class BrokenConnection(Exception):  # noqa: N818 - translated before a user sees it
-    """The connection cannot be used any more: the service said so, or broke the protocol."""
+    """The connection can no longer be used, because the service closed it or broke the protocol."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,11 @@ class Http2Protocol:
         return parts
 
     def consumed(self, stream: int, size: int) -> None:
-        """Let the service send this many more bytes of a stream, which may have ended."""
+        """Allow the service to send this number of further bytes of a stream, which may have ended."""
         self._h2.acknowledge_received_data(size, stream)
 
     def cancel(self, stream: int) -> None:
-        """Tell the service not to send the rest of a stream, which may have ended."""
+        """Request that the service does not send the rest of a stream, which may have ended."""
         with suppress(H2Error):  # it has ended
             self._h2.reset_stream(stream, ErrorCodes.CANCEL)
 

@@ -18,7 +18,7 @@ _MIN_MESSAGE = 16
 
 
 class PushedResponse:
-    """Body of a response, as botocore's ``EventStream`` reads it: each piece of `stream` is one whole message.
+    """Body of a response for botocore's ``EventStream``: each piece of `stream` is one whole message.
 
     The thread that makes the call waits for the head and the first message. From then on a loop reads, and only while `is_ready`.
     An event stream takes one piece for each event, so it does not wait either.
@@ -26,7 +26,7 @@ class PushedResponse:
     Args:
         url: URL of the request, for errors.
         timeout: Maximum seconds to wait for the next piece.
-        cancel: Called when the rest of the response is not wanted.
+        cancel: Called when the rest of the response is not needed.
 
     Attributes:
         has_timed_out: Whether the thread that makes the call has waited for ``timeout`` seconds.
@@ -89,7 +89,7 @@ class PushedResponse:
             self._changed.notify_all()
 
     def end_broken(self, error: Exception) -> None:
-        """Take the error that broke the response, and let it be raised as for HTTP/1.1: by botocore's session, or by urllib3's body."""
+        """Take the error that broke the response, so that it is raised as for HTTP/1.1: by botocore's session, or by urllib3's body."""
         from botocore.exceptions import ConnectionClosedError
         from urllib3.exceptions import ProtocolError
 
@@ -118,12 +118,12 @@ class PushedResponse:
             return unread
 
     def never_wait(self) -> None:
-        """Make `stream` raise an error instead of waiting from now on: a loop reads, and other streams need its thread."""
+        """Make `stream` raise an error instead of waiting from now on, because a loop reads, and other streams need its thread."""
         self._may_wait = False
 
     @property
     def is_ready(self) -> bool:
-        """Whether reading a piece, or the end, does not wait."""
+        """Whether a piece, or the end, can be read without waiting."""
         return bool(self._pieces) or self._is_over
 
     # Called by the thread that makes the call, then by the loop
@@ -132,7 +132,7 @@ class PushedResponse:
         """Wait for the status and the headers.
 
         Raises:
-            HTTPClientError: As botocore raises it for a connection that breaks or is silent.
+            HTTPClientError: If the connection breaks or is silent; this is botocore's error.
         """
         from botocore.exceptions import ConnectionClosedError
 
@@ -143,7 +143,7 @@ class PushedResponse:
             return self._head
 
     def stream(self, *_: object, **__: object) -> Iterator[bytes]:
-        """Yield the pieces, each once it has arrived. Raises as `head`, and urllib3's ``ProtocolError`` after `never_wait`."""
+        """Yield the pieces, each once it has arrived. Raises the errors of `head`, and urllib3's ``ProtocolError`` after `never_wait`."""
         from urllib3.exceptions import ProtocolError
 
         while True:

@@ -1,8 +1,7 @@
 """The leader of a KCL 3 fleet: the owner of the ``Leader`` lock, and whether it is alive.
 
-The lock is only read. A Python worker does not compete for it, because the lock's owner must assign leases to Java workers.
-The lock of a crashed leader stays valid for 120 s. The leases of the leader show the crash earlier, see
-`all_leases_expired`.
+The lock is only read. A Python worker does not compete for the lock, because its owner must assign leases to Java workers.
+The lock of a crashed leader stays valid for 120 s. The leader's leases show the crash earlier, see `all_leases_expired`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def all_leases_expired(
 ) -> bool:
     """Return whether a worker owns leases and all of them have expired, so that it has crashed or hangs.
 
-    Finished leases count, because the KCL renews them too. A worker without leases is never reported.
+    Finished leases also count, because the KCL renews them. A worker without leases is never reported.
 
     ``has_stopped`` (see `LeaseObserver.has_stopped`) defends against this sequence: this worker hands off the leader's first
     lease; the leader scans for new leases 9.5 s later, and renews the lease 3.3 s after that scan. In between, the
@@ -65,7 +64,7 @@ class LeaderLock:
 
 
 class LeaderLockMonitor:
-    """Decides by this observer's own clock whether the lock's owner is alive, as the KCL's ``AmazonDynamoDBLockClient``."""
+    """Decides by this observer's own clock whether the lock's owner is alive, like the KCL's ``AmazonDynamoDBLockClient``."""
 
     def __init__(self) -> None:
         self._lock: LeaderLock | None = None

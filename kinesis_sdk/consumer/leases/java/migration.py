@@ -13,8 +13,8 @@ _MULTIPLIER, _INCREMENT, _BITS_48, _BITS_31 = 0x5DEECE66D, 0xB, 2**48 - 1, 2**31
 def kcl2_leader(leases: Iterable[Lease]) -> str | None:
     """Return the worker that KCL 2.x (or KCL 3.x in 2.x compatible mode) elects; None if no lease has an owner.
 
-    The elected worker is the first owner after ``Collections.shuffle(sortedOwners, new Random(1947))``, of whatever
-    kind (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to
+    The elected worker is the first owner after ``Collections.shuffle(sortedOwners, new Random(1947))``, of any kind
+    (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to
     migrate from
     2.x to 3.x, and a worker of this package does not.
     """

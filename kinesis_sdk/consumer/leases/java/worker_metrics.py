@@ -25,7 +25,7 @@ from kinesis_sdk.consumer.leases.table.attributes import ENTITY_TYPE, LEASE_KEY
 from kinesis_sdk.consumer.leases.table.lease import Item
 
 REPORT_INTERVAL = 30.0
-"""Seconds between two reports (as in the KCL). A worker counts as gone after twice this time without a report."""
+"""Seconds between two reports (as in the KCL). A worker counts as dead after twice this time without a report."""
 WATCH_INTERVAL = 10.0
 """Seconds between two reads of the leader lock, which changes every 30 s."""
 LEADER_GRACE = 120.0
@@ -58,12 +58,12 @@ class JavaMembership:
     Args:
         mode: ``"separate_table"`` for KCL 3.0 to 3.4, ``"lease_table"`` for 3.5 and later.
         application_name: Prefix of the names of the separate tables.
-        clock: Monotonic and wall clock; the wall clock goes into the item, because the leader compares it with its own.
+        clock: Monotonic and wall clock; the wall clock is written to the item, because the leader compares it with its own clock.
 
     Attributes:
         is_reported: Whether the table may contain an item of this worker.
-        migration: Item with the state of the migration from KCL 2.x to 3.x in a separate table; None without one, and
-            before the first report.
+        migration: Item with the state of the migration from KCL 2.x to 3.x in a separate table; None if there is none, and before the
+            first report.
     """
 
     def __init__(

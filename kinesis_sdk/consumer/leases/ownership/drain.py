@@ -2,8 +2,8 @@
 
 An operator puts the attribute ``drain:<worker id>`` on any row of the lease table (a separate item would break the scans of KCL
 1.x to 3.4). The worker finds it in its regular scan. Its peers request its leases and no longer count the worker; the worker
-releases leases that no peer requests within two scans. The mark stays until an operator removes it, also across a restart under
-the same worker id.
+releases leases that no peer requests within two scans. The mark stays until an operator removes it, even across a restart under the same
+worker id.
 
 The mark must not vanish with its row, so the draining worker moves it when the row is finished or deleted. Marks of dead workers
 stay, because a dead worker looks like a worker that is being restarted.
@@ -31,7 +31,7 @@ class Drain:
     Attributes:
         active: Whether this worker drains.
         since: Monotonic time at which the drain began; infinity while there is none.
-        due: Monotonic time at which `tick` has something to do.
+        due: Monotonic time of the next work of `tick`.
         workers: Ids of all draining workers, by the last scan.
     """
 

@@ -39,7 +39,7 @@ _RECLAIM_DELAY = 3.0
 """Seconds after which an unclaimed lease is taken back: enough for several polls of its new owner, one failed call and a GC
 pause."""
 _STALE_READ_PERIOD = 5.0
-"""Seconds for which a read without this worker's request counts as stale."""
+"""Seconds for which a read that does not show this worker's request counts as stale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class Incoming:
     """A lease that was requested for this worker but that its old owner has not released yet.
 
     Attributes:
-        lease: The row as last scanned, or as the request left it.
-        requested_here: Whether this worker requested it; else a KCL 3 leader did.
+        lease: The row of the last scan, or after the request.
+        requested_here: Whether this worker requested it; otherwise, a KCL 3 leader did.
         since: Monotonic time of the request, or of the scan that first showed it.
     """
 
@@ -60,7 +60,7 @@ class Incoming:
 def supports_handoff(lease: Lease) -> bool:
     """Return whether a lease's row shows that its owner understands the handoff marker.
 
-    A worker of this package notes it on the row. A KCL 3 worker publishes worker metrics instead, see
+    A worker of this package records this on the row. A KCL 3 worker publishes worker metrics instead, see
     `worker_metrics.JavaMembership.has_metrics`. Any other worker may ignore the marker and keep renewing, so its leases are
     taken without a handoff.
     """
@@ -97,11 +97,11 @@ class IncomingHandoffs:
         self._incoming[row.lease_key] = Incoming(lease=row, requested_here=True, since=now)
 
     def drop(self, lease_key: str) -> None:
-        """Forget a lease that was released to this worker, or no longer moves here."""
+        """Forget a lease that was released to this worker, or that no longer moves to this worker."""
         self._incoming.pop(lease_key, None)
 
     def observe(self, leases: Iterable[Lease], now: float) -> None:
-        """Process a scan: add requests of a KCL 3 leader, drop leases that no longer move here.
+        """Process a scan: add requests of a KCL 3 leader, and drop leases that no longer move to this worker.
 
         A lease that arrived (this worker's id, no marker) is dropped as well: the plan resumes it.
         """
@@ -128,7 +128,7 @@ class IncomingHandoffs:
         return row is not None and row.owner == self._worker_id and not row.in_handoff
 
     def is_incoming(self, incoming: Incoming, row: Lease, now: float) -> bool:
-        """Return whether a row still shows the lease on its way here: not arrived, not taken by another worker."""
+        """Return whether a row still shows the lease as incoming: not arrived, and not taken by another worker."""
         if row.owner == self._worker_id:
             return row.in_handoff and not row.is_finished
         # An eventually consistent read may still show the row from before this worker's request.
@@ -146,7 +146,7 @@ class IncomingHandoffs:
         return sorted(self._incoming.values(), key=lambda incoming: incoming.since)
 
     def next_poll(self, now: float) -> float | None:
-        """Return when to read the incoming leases again; None while there are none."""
+        """Return the time of the next read of the incoming leases; None while there are none."""
         if not self._incoming:
             return None
         newest = max(incoming.since for incoming in self._incoming.values())
@@ -160,11 +160,11 @@ class OutgoingHandoffs:
     """The leases that this worker handed off and that their new owners have not taken yet. Pure.
 
     Between the handoff and the new owner's take, no worker consumes the shard, and the new owner may be dead. A third worker
-    must wait until the lease expires. The old owner knows which row it left: if the row is unchanged, it takes the lease
-    back. The old owner's take and the new owner's take exclude each other, because both takes are conditional on the counter.
+    must wait until the lease expires. The old owner knows the row that it wrote: if the row is unchanged, it takes the lease back. The old
+    owner's take and the new owner's take exclude each other, because both takes are conditional on the counter.
 
-    Used only for requests of this package's workers, which take a lease within one poll. A Java worker needs up to ten
-    seconds, as long as the lease needs to expire. The old owner waits at most half the ``failover_time`` (seconds).
+    Used only for requests of this package's workers, which take a lease within one poll. A Java worker needs up to ten seconds, which is
+    also the time until the lease expires. The old owner waits at most half the ``failover_time`` (seconds).
     """
 
     def __init__(self, failover_time: float) -> None:
@@ -187,7 +187,7 @@ class OutgoingHandoffs:
 
     @property
     def due(self) -> float | None:
-        """Monotonic time at which to read the next row; None without one."""
+        """Monotonic time at which to read the next row; None if there is none."""
         return next((moment for _, moment in self._left.values()), None)
 
 

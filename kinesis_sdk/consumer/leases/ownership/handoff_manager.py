@@ -154,15 +154,15 @@ class HandoffManager:
         self._incoming.add_request(row, now)
 
     def next_incoming_poll(self, now: float) -> float:
-        """Return when to call `poll_incoming` again; infinity while no lease is incoming."""
+        """Return the time of the next `poll_incoming`; infinity while no lease is incoming."""
         due = self._incoming.next_poll(now)
         return _NEVER if due is None else due
 
     def poll_incoming(self, now: float) -> Iterator[tuple[Lease, str]]:
         """Read the incoming leases; yield row and reason of each lease that its old owner released or kept beyond the timeout.
 
-        Each row is yielded before the next row is read, so that a released lease is taken at once. The caller must not take
-        a finished lease, but release it unless its old owner still holds it.
+        Each row is yielded before the next row is read, so that a released lease is taken at once. The caller must not take a finished
+        lease, but must release it unless its old owner still holds it.
         """
         overdue = {incoming.lease.lease_key for incoming in self._incoming.overdue(now)}
         for incoming in self._incoming.all():
@@ -191,7 +191,7 @@ class HandoffManager:
             self._handed_off.append(held.handed_off_row)
 
     def next_reclaim(self, now: float) -> float:
-        """Return when to call `reclaim_unclaimed` again; infinity if every handed-off lease was taken."""
+        """Return the time of the next `reclaim_unclaimed`; infinity if every handed-off lease was taken."""
         while self._handed_off:
             self._outgoing.add(self._handed_off.popleft(), now)
         due = self._outgoing.due

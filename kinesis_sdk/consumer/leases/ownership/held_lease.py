@@ -49,22 +49,21 @@ class HeldLease:
 
     Args:
         acquired_at: Monotonic time at which the take was *sent*.
-        has_kcl3_leader: Returns whether a KCL 3 leader is alive at a monotonic time. A live leader reads the throughput, so it
-            is written as measured.
+        has_kcl3_leader: Returns whether a KCL 3 leader is alive at a monotonic time. A live leader reads the throughput, so every
+            measurement is written unchanged.
 
     Attributes:
         acquired_counter: Counter of the row after the take. A handoff marker on an older row is history.
-        measure_progress: Returns the progress to write at a monotonic time. Set by the shard consumer, called from any
-            thread.
+        measure_progress: Returns the progress to write at a monotonic time; set by the shard consumer, and called from any thread.
         renew_at: Monotonic time of the next heartbeat; owned by the renewal loop.
         renewing: Whether a renewal is in flight; owned by the renewal loop.
         handoff_requested_at: Monotonic time at which a handoff request was first seen; None while there is none.
-        handed_off_row: The row as `release` left it, if the requester is a worker of this package; else None.
-        unwritable: Why DynamoDB rejects writes of this row by any worker; None while it does not.
-        problem: Why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
+        handed_off_row: The row after `release`, if the requester is a worker of this package; else None.
+        unwritable: Reason why DynamoDB rejects writes of this row by any worker; None while it accepts them.
+        problem: Reason why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
         handler_request: An operator's request, as of the last scan; None without one.
         on_handler_request: Called from any thread when the request changes; set by the shard consumer.
-        on_change: Called from any thread, with this object, when the lease is requested or ends; set by `HeldLeases`.
+        on_change: Called from any thread with this object when the lease is requested or ends; set by `HeldLeases`.
         changed_from_outside: Whether the lease was lost to a row that still names this worker.
     """
 
@@ -134,7 +133,7 @@ class HeldLease:
 
     @property
     def lease(self) -> Lease:
-        """The row as this worker last wrote it."""
+        """The row after this worker's last write."""
         return self._lease
 
     @property
@@ -175,17 +174,18 @@ class HeldLease:
         """Check a scanned row for a change that this worker did not make; return whether the lease is newly lost.
 
         Operators change rows of a live fleet (`admin.changes`). Without this check, the owner would notice only at its next
-        write, up to a renewal interval later. Until then, it would process records that its row no longer asks for.
+        write, up to a renewal interval later. Until then, it would process records from an outdated position.
 
         The scan runs on another thread than the writes. This check takes no lock, because a write may hang for seconds. The
         scan may show this worker's own writes:
 
-        - A stale read: the counter is not higher than in the last response.
-        - A write that is in flight or whose response was lost: the counter is one higher than in the last response, with
-          this worker as the holder. The counter is never two higher, because the next write starts from that row
+        - After a stale read, the counter is not higher than in the last response.
+        - After a write that is in flight or whose response was lost, the counter is one higher than in the last response, with this worker
+          as the holder. The counter is never two higher, because the next write starts from that row
           (`_write` adopts the row before it repeats). The last response is read after the scan, and its counter only
           rises, so a write that completes between the scan and this check makes the difference smaller.
-        - A release or the end of a handoff: one higher, with another holder; or two higher, if the next owner was fast.
+        - After a release or the end of a handoff, the counter is one higher, with another holder; or two higher, if the next owner was
+          fast.
           `_releasing` was set before the write was sent, so it is set here whenever the scan shows the write's effect.
 
         Any other change was written by another worker, by an operator, or by another process with this worker's id. One
@@ -214,7 +214,7 @@ class HeldLease:
         self._store.set_handler_request(self.key, None, instead_of=request)
 
     def accept_repaired_row(self, row: Lease) -> bool:
-        """Continue with a manually repaired row; return False if another worker has written it since."""
+        """Continue with a manually repaired row; return False if another worker has written the row since then."""
         with self._lock:
             if row.counter != self._lease.counter or row.holder != self._worker_id:
                 return False
@@ -226,14 +226,14 @@ class HeldLease:
         return self._gone is None and now - self._written_at <= self._failover_time
 
     def mark_lost(self, reason: str) -> bool:
-        """Stop acting as the owner of a lost lease. Keep the first reason; return whether this call gave it."""
+        """Stop acting as the owner of a lost lease. Keep the first reason; return whether it is the reason of this call."""
         first = self._end(reason)
         if first:
             self._metrics.add(catalogue.LOST_LEASES, 1)
         return first
 
     def _lose_to(self, row: Lease | None) -> bool:
-        """Do `mark_lost` because the row is not as this worker left it."""
+        """Call `mark_lost`, because another process has changed the row."""
         if row is None:
             return self.mark_lost("its row was deleted, or can no longer be read")
         if row.holder != self._worker_id:
@@ -279,7 +279,7 @@ class HeldLease:
             self._write(lambda lease: self._store.renew(self._measured(lease)))
 
     def checkpoint(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
-        """Store a checkpoint. Raises as `renew`, and if the state is too large for the row."""
+        """Store a checkpoint. Raises the errors of `renew`, and an error if the state is too large for the row."""
         if state is None:
             self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
         else:
@@ -288,7 +288,7 @@ class HeldLease:
             )
 
     def prepare(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
-        """Store the first half of a two-phase checkpoint. Raises as `renew`, and if the state is too large for the row."""
+        """Store the first half of a two-phase checkpoint. Raises the errors of `renew`, and an error if the state is too large for the row."""
         self._write(lambda lease: self._store.prepare(lease, position, state), own_data=True)
 
     def pin(self, timestamp_millis: int) -> None:
@@ -303,9 +303,9 @@ class HeldLease:
         self._write(lambda lease: self._store.mark_processed(lease, millis))
 
     def release(self) -> None:
-        """Release the lease, to its requester if there is one; write nothing after that. Raises the errors of `renew`.
+        """Release the lease, to its requester if there is one; after that, write nothing. Raises the errors of `renew`.
 
-        At the end of the shard there is nothing to hand off: a requester that has ended would stay the owner of the row.
+        At the end of the shard, there is no handoff, because a requester that has ended would stay the owner of the row.
         """
         with self._lock:
             self._releasing = True
@@ -341,10 +341,10 @@ class HeldLease:
         return self._store.release(lease)
 
     def _write(self, attempt: Callable[[Lease], Lease | Conflict], *, own_data: bool = False) -> None:
-        """Write the row with ``attempt``, which makes one conditional write from the row as it is known.
+        """Write the row with ``attempt``, which makes one conditional write based on the known row.
 
-        With ``own_data``, the caller chose the size of the data: a row that becomes too large is then the caller's error,
-        and does not end the lease.
+        With ``own_data``, the caller chose the size of the data. A row that becomes too large is then the caller's error, and does not end
+        the lease.
         """
         with self._lock:
             sent_at = self._clock.monotonic()
@@ -405,7 +405,7 @@ class HeldLeases:
         self._changed: deque[HeldLease] = deque()
 
     def add(self, held: HeldLease) -> None:
-        """Add an acquisition in place of an older acquisition of the same key."""
+        """Add an acquisition, which replaces an older acquisition of the same key."""
         held.on_change = self.note_change
         with self._lock:
             self._by_key[held.key] = held

@@ -80,7 +80,7 @@ class LeaseRenewer:
         return min(now + self._renew_interval, self._next_due(now))
 
     def _check(self, held: HeldLease, now: float) -> None:
-        """Do the work that is due for a lease, and plan its next check."""
+        """Do the due work for a lease, and plan its next check."""
         if held.gone is not None or not held.is_held(now):
             held.mark_lost(f"not renewed for {now - held.written_at:.1f} s")
             self._held.remove(held)
@@ -110,14 +110,14 @@ class LeaseRenewer:
         return requested_at is not None and now - requested_at > self._handoff_timeout
 
     def _due_of(self, held: HeldLease, now: float) -> float:
-        """Return when the next heartbeat is due (a checkpoint counts as a heartbeat); during a heartbeat, when the lease is lost."""
+        """Return the due time of the next heartbeat, or during a heartbeat, the time at which the lease is lost."""
         if held.renewing:
             return self._lost_at(held, now)
         renew_at = max(held.renew_at, held.written_at + self._renew_interval)
         return min(renew_at, self._lost_at(held, now))
 
     def _lost_at(self, held: HeldLease, now: float) -> float:
-        """Return when the lease is lost without another write; a hung renewal reports nothing."""
+        """Return the time at which the lease is lost without another write, because a hung renewal reports nothing."""
         return max(now, held.written_at + self._failover_time + 0.001)
 
     def _plan(self, held: HeldLease, due: float) -> None:

@@ -1,11 +1,11 @@
-"""Standby heartbeats: how workers without leases become visible to their peers.
+"""Standby heartbeats, which make workers without leases visible to their peers.
 
 The lease table names only owners, but the share of a *group* (zone, cluster) depends on idle workers too. An idle worker
 therefore writes the attribute ``standby:<worker id>`` with an increasing number to one row. Peers see this attribute in
 their regular scan; KCL workers ignore and keep it. The attribute expires like a lease: it must change within the failover
 time, by each observer's own clock. A heartbeat found on the first scan may be stale and counts only after its value has changed.
 
-Standby heartbeats are written only where they change a plan: in fleets with several groups, and during
+Standby heartbeats are written only if they change a plan: in fleets with several groups, and during
 ``initial_rebalance_delay``. Cost: as many writes as one lease, and 40 bytes plus the worker id on a row.
 """
 
@@ -106,16 +106,16 @@ class StandbyHeartbeats:
 
     @property
     def due(self) -> float:
-        """Monotonic time at which `tick` has something to write."""
+        """Monotonic time of the next write of `tick`."""
         return self._due
 
     @property
     def is_registered(self) -> bool:
-        """Whether the table contains a standby heartbeat of this worker, as far as it knows."""
+        """Whether the table contains a standby heartbeat of this worker, as far as this worker knows."""
         return self._row is not None
 
     def tick(self, now: float) -> float:
-        """Write or remove the heartbeat if due; return when to call again. If it raises, the write is still due."""
+        """Write or remove the heartbeat if due; return the time of the next call. If this raises an error, the write is still due."""
         if now < self._due:
             return self._due
         if not self._active:

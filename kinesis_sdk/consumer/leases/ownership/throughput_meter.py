@@ -1,4 +1,4 @@
-"""Throughput of a shard, as KCL 3 stores it on the lease (``throughputKBps``).
+"""Throughput of a shard, in the form that KCL 3 stores on the lease (``throughputKBps``).
 
 Measurements fluctuate, and balancing must not follow every fluctuation. The stored rate is therefore rewritten only when the
 measured rate differs materially (`SteadyRate`), so all workers plan with the same number while a shard's rate is steady. In
@@ -58,7 +58,7 @@ class ThroughputMeter:
             self._bytes += count
 
     def read(self, now: float) -> float | None:
-        """Return the moving average in KB/s; None until something was delivered."""
+        """Return the moving average in KB/s; None before the first delivery."""
         with self._lock:
             elapsed = now - self._since
             if elapsed >= MEASURE_INTERVAL and (self._bytes or self._average is not None):

@@ -1,16 +1,16 @@
 """The default strategy: every worker computes the same assignment from the same table and takes only its own part.
 
-**Shares.** With ``n`` unfinished leases and ``N`` workers, each worker is assigned ``floor(n / N)`` leases, and ``n mod
-N`` of them one more. Each group of ``m`` workers is assigned ``floor`` or ``ceil`` of ``n * m / N``. Within these bounds
-the workers that hold more than the floor keep the extra leases, so no balanced table needs fewer moves.
+**Shares.** With ``n`` unfinished leases and ``N`` workers, each worker is assigned ``floor(n / N)`` leases, and ``n mod N`` of the workers
+one more. Each group of ``m`` workers is assigned ``floor`` or ``ceil`` of ``n * m / N``. Within these bounds, the workers that hold more
+than the floor keep the extra leases, so no balanced table needs fewer moves.
 
-**Taking.** The leases to place (unassigned and expired ones first, then those that workers hold above their share) and
-the open places are sorted by table contents alone. Each worker takes the leases for its own places. Workers that act on
+**Taking.** The leases to place (unassigned and expired leases first, then leases that workers hold above their share) and the open places
+are sorted only by the table's content. Each worker takes the leases for its own places. Workers that act on
 the same table therefore never compete for a lease, and a worker that acts later still finds its own leases unchanged.
 
 **New workers.** A worker without leases does not appear in the table, so other workers do not count it, and it does not
-count other new workers. A new worker takes a single lease, any that a worker above the floor can spare, and scans
-again. By then all new workers are in the table and the shares are right. So a cold start takes two scans, and a fleet
+count other new workers. A new worker takes any single lease that a worker above the floor can spare, and scans again. By then all new
+workers are in the table and the shares are right. So a cold start takes two scans, and a fleet
 that doubles does not move leases twice.
 
 **More workers than leases.** A worker without a lease stays invisible. Invisible workers matter only to groups: the
@@ -22,7 +22,7 @@ That worker requests its pinned leases from their holders; if it has no leases, 
 leases are shared as if the pinned leases had already arrived, so a table at rest stays at rest: each pinned lease moves
 once. **Draining workers** count as absent and their leases as unassigned, but peers request these leases instead of taking them.
 
-**A fleet that is starting** (a scan shows workers that the previous one did not) is not balanced yet: unassigned leases
+**A fleet that is starting** (a scan shows workers that the previous scan did not show) is not balanced yet: unassigned leases
 are taken at once, leases of live workers only when no new worker appears.
 
 **Termination.** Let D be the minimum number of moves to a balanced table. No worker moves a lease when D is 0; otherwise
@@ -52,7 +52,7 @@ from kinesis_sdk.consumer.leases.strategies.groups import GROUP_SEPARATOR, Group
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 _SUBSTITUTES = 8
-"""Maximum leases that a new worker tries to take until it wins one. New workers choose at random and rarely choose the
+"""Maximum leases that a new worker tries to take until a take succeeds. New workers choose at random and rarely choose the
 same lease; if they do, the next scan is a second away."""
 
 
@@ -60,7 +60,7 @@ class BalancedStrategy:
     """Fair to workers and to groups, with the fewest moves; see the module's docstring.
 
     Args:
-        by_throughput: Whether leases are weighted by throughput where the table knows it; otherwise they are counted.
+        by_throughput: Whether leases are weighted by throughput if the table has it; otherwise, they are counted.
         separator: Text that ends the group's label in a worker id.
     """
 
@@ -150,7 +150,7 @@ def _with_pins(
     pinned: Sequence[Lease],
     pins: Mapping[str, str],
 ) -> tuple[dict[str, list[Lease]], list[Lease], dict[str, str], list[Assignment]]:
-    """Return the holdings and free leases after all pinned leases have arrived, the pins, and the moves until then.
+    """Return the holdings and free leases after the arrival of all pinned leases, the pins, and the moves for this.
 
     An unexpired lease of a worker that is probably dead is neither held nor free, and cannot be moved.
     """
@@ -182,7 +182,7 @@ def _plan_first_lease(
     pins: Mapping[str, str],
     surrendered: Collection[str],
 ) -> Plan:
-    """Take one lease, to become visible to other workers, if this worker has a share at all."""
+    """Take one lease to become visible to other workers, if this worker has any share."""
     counts = {worker: len(leases) for worker, leases in holdings.items()}
     total = sum(counts.values()) + len(free)
     share = fair_shares(counts, total, groups, view.limits.max_leases, Counter(pins.values()))
@@ -229,7 +229,7 @@ def _take_unclaimed(
 ) -> list[Take]:
     """Take a part of the leases that their assigned workers did not take in time.
 
-    Workers with another strategy or a lower limit do not know that the plan counts on them.
+    Workers with another strategy or a lower limit do not know that the plan relies on them.
     """
     planned = {take.lease.lease_key for take in takes}
     candidates = [

@@ -29,7 +29,7 @@ class TakeReason(Enum):
     EXPIRED = "expired"
     """The owner stopped renewing the lease."""
     STOLEN = "stolen"
-    """The lease moves here from a live worker with more than its share, by handoff if that worker supports it."""
+    """The lease moves from a live worker with more than its share, by handoff if that worker supports it."""
 
 
 def reason_to_claim(lease: Lease) -> TakeReason:
@@ -44,9 +44,9 @@ class Take(NamedTuple):
     """One decision of a strategy.
 
     Attributes:
-        lease: The lease as seen; the write is conditional on it.
-        reason: Why it is taken. `TakeReason.STOLEN` requests a handoff from the owner where that is possible; the
-            other reasons take the lease with one write.
+        lease: The lease in the scan; the write is conditional on it.
+        reason: Why it is taken. `TakeReason.STOLEN` requests a handoff from the owner if possible; with all other reasons, one write takes
+            the lease.
     """
 
     lease: Lease
@@ -58,8 +58,8 @@ class Plan:
     """The decisions after one scan.
 
     Attributes:
-        takes: Leases to take, in this order; each write may still lose against another worker's.
-        most: Maximum number of ``takes`` to win; the rest are substitutes for leases that other workers won first. None
+        takes: Leases to take, in this order; each write may still lose against a write of another worker.
+        most: Maximum number of ``takes`` that may succeed; further entries replace leases that other workers took first. None
             takes all.
         rescan_soon: Whether the next scan should come soon, because the table is changing.
         put_standby_heartbeat: Whether this worker should make itself visible although it holds no lease, because the
@@ -77,9 +77,9 @@ class TakeLimits:
     """Bounds that the configuration sets for a plan.
 
     Attributes:
-        max_leases: Maximum leases that a worker holds. Every worker is assumed to have the same limit; where they
-            differ, leases that are not taken within ``TableView.claim_grace`` go to any worker with room.
-        max_steals: Maximum leases to take from live workers after one scan; None leaves it to the strategy.
+        max_leases: Maximum leases that a worker holds. Every worker is assumed to have the same limit; if limits differ, any worker with
+            room takes leases that were not taken within ``TableView.claim_grace``.
+        max_steals: Maximum leases to take from live workers after one scan; with None, the strategy decides.
     """
 
     max_leases: int
@@ -96,11 +96,11 @@ class TableView:
         me: This worker's id.
         now: Monotonic time *before* the scan began.
         limits: Bounds from the configuration.
-        held: Keys of leases that this worker holds or that are on their way to it. Held leases count towards its share
+        held: Keys of leases that this worker holds or that are incoming. Held leases count towards its share
             and must not be taken.
         busy: Keys that must not be taken now: their previous shard consumer is still shutting down in this worker (two
             callbacks of a shard would overlap), or their rows cannot be written.
-        workers: Ids of workers known to live although they hold no lease; owners of leases need not be listed.
+        workers: Ids of workers that are known to be alive although they hold no lease; owners of leases need not be listed.
         draining: Ids of workers that an operator drains (`ownership.drain`): they hand off all leases and take none. A draining worker
             does not call the strategy.
         claim_grace: Seconds for which an unassigned lease is left to the worker to which the plan assigns it.
@@ -119,16 +119,16 @@ class TableView:
 
 
 class LeaseStrategy(Protocol):
-    """Decides which leases a worker takes, and how often it scans and renews.
+    """Decides which leases a worker takes, and the intervals of its scans and renewals.
 
     Set `LeaseConfig.lease_strategy` to an object of this shape, or to the name of a built-in strategy. Both methods are
     pure: without a clock, the store, or state between calls. All workers of one configuration share the object.
 
     A plan must not take a lease whose key is in ``view.held`` or ``view.busy``, nor a finished lease, and must respect
-    ``view.limits``. The worker writes on the condition that the lease is as seen, so a plan that is out of date does no
+    ``view.limits``. The worker writes on the condition that the lease has not changed since the scan, so an outdated plan does no
     harm: it takes nothing. Leases that carry this worker's id and are not held (after a restart) should be resumed.
 
-    Example: every worker takes leases that no live worker holds, and leaves the leases of live workers alone.
+    Example: every worker takes leases that no live worker holds, but no leases of live workers.
 
     ```python
     from kinesis_sdk.consumer import Intervals, Plan, Take, TakeReason
@@ -164,8 +164,8 @@ class LeaseStrategy(Protocol):
         """Decide which leases to take after a scan.
 
         Args:
-            view: The table, and the facts that this worker knows.
-            rng: For choices that are random on purpose, so that workers do not race for the same lease.
+            view: The table, and this worker's knowledge.
+            rng: Source of deliberately random choices, so that workers do not race for the same lease.
         """
         ...
 
@@ -188,14 +188,14 @@ class Standings:
 
     Attributes:
         active: Number of unfinished leases.
-        mine: Leases held by this worker or on their way to it.
+        mine: Leases held by this worker, or incoming.
         resumable: Leases that carry this worker's id although it does not hold them: the process was restarted.
         free: Unassigned and expired leases, except expired leases that carry this worker's id.
         by_owner: Leases that other workers hold, by their owner.
         silent: Holders of at least one expired lease: probably dead, so no lease is assigned to them.
         leaving: Workers that still work on a lease in handoff to another worker, so that they are alive.
         surrendered: Leases that draining workers hold, without leases in handoff. Peers request these leases.
-        pinned: Leases that an operator pinned to a worker (``pinnedTo``), wherever they are; see `effective_pins`.
+        pinned: Leases that an operator pinned to a worker (``pinnedTo``), with any holder; see `effective_pins`.
 
     Draining workers are in none of the sets of workers.
     """
@@ -250,8 +250,8 @@ class Standings:
 def effective_pins(pinned: Iterable[Lease], alive: Collection[str], max_leases: int) -> dict[str, str]:
     """Return the worker that gets each pinned lease, by lease key.
 
-    A pin to a worker that is not known to be alive has no effect: the lease is taken like any other. A worker without leases
-    is known only to itself, so it takes the leases that are pinned to it; from then on, its peers leave these leases alone.
+    A pin to a worker that is not known to be alive has no effect: the lease is taken like any other. Only a worker without leases itself
+    knows that it is alive, so it takes the leases that are pinned to it; from then on, its peers do not take these leases.
     Pins beyond a worker's ``max_leases`` have no effect.
     """
     result: dict[str, str] = {}

@@ -33,7 +33,7 @@ def fair_shares(
     max_leases: int,
     pinned: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Return how many leases each worker should hold.
+    """Return the number of leases that each worker should hold.
 
     Args:
         counts: Number of leases that each worker holds now.
@@ -44,8 +44,8 @@ def fair_shares(
 
     Returns:
         A share per worker, floor or floor + 1. Among all shares that are fair to workers and to groups, these need the
-        fewest moves. A worker with more pinned leases than its share keeps only these; all other workers share the
-        rest.
+        fewest moves. A worker with more pinned leases than its share keeps only its pinned leases; all other workers share the remaining
+        leases.
     """
     if not pinned:
         return _even_shares(counts, total, groups, max_leases)
@@ -108,7 +108,7 @@ def plan_by_count(
 ) -> list[Assignment]:
     """Return assignments that balance the table; every worker computes the same result from the same table.
 
-    Leases for which no worker has room stay where they are.
+    Leases for which no worker has room do not move.
 
     Args:
         holdings: Leases of each worker; known workers without any lease are included.

@@ -1,6 +1,6 @@
-"""Shares by throughput, where the table knows it (``throughputKBps``, KCL 3's attribute).
+"""Shares by throughput, if the table has it (``throughputKBps``, KCL 3's attribute).
 
-Measured rates jitter, and a plan that follows every change never comes to rest. A stored rate is therefore rewritten only
+Measured rates jitter, and a plan that followed every change would never end. A stored rate is therefore rewritten only
 when it changes materially (`ownership.throughput_meter`), and leases are sorted into classes, powers of two around the
 median. A stream whose shards carry about equal load is balanced exactly by count. Idle shards have a weight, too, because
 polling and checkpoints cost something.
@@ -8,8 +8,8 @@ polling and checkpoints cost something.
 **Termination.** A plan depends on the rates in the table, and each of its moves lowers one objective (see `_Load`) by more
 than a margin. While the stored rates are stable, the objective cannot increase, so moves end. **At rest**, the fullest and
 the emptiest worker of a group differ by at most the lightest lease of the fullest worker plus a tenth of the workers' mean
-load. **Moves** are about the fewest that lead to such a rest (1.02 times the minimum in small fleets, where all tables can
-be tried); finding the minimum is a packing problem and not worth its cost.
+load. **Moves** are close to the minimum that leads to such a rest (1.02 times the minimum in small fleets, where all tables can be tried);
+finding the exact minimum is a packing problem and not worth its cost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kinesis_sdk.consumer.leases.strategies.by_count import Assignment
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 MEDIAN_WEIGHT = 4
-"""Weight of a lease of the median class; the lowest class weighs a quarter of it."""
+"""Weight of a lease of the median class; a lease of the lowest class weighs a quarter of this."""
 _MIN_CLASS, _MAX_CLASS = -2, 6
 IDLE_KBPS = 10.0
 """Minimum rate to compare with (1 % of a shard's capacity): below it, differences do not matter."""
@@ -66,7 +66,7 @@ class _Load:
     size. Every move lowers it by more than a margin, so no sequence of moves returns to an earlier state.
 
     Workers carry out their parts of a plan independently, each after its own scan, so each part must lower the objective
-    without the other parts. Therefore, within one plan, a worker is either a source or a target, and so is a group. When
+    without the other parts. Therefore, within one plan, each worker and each group is either a source or a target. When
     a worker carries out its part, the source is at least as full, and the target at least as empty, as the plan assumed.
     """
 
@@ -88,7 +88,7 @@ class _Load:
         self.target_groups: set[str] = set()
 
     def may_move(self, source: str, target: str) -> bool:
-        """Return whether a move keeps every worker and group a source or a target only."""
+        """Return whether every worker and group is still either a source or a target after a move."""
         one, other = self.groups[source], self.groups[target]
         crosses = one != other
         return (
@@ -113,7 +113,7 @@ class _Load:
         self.counts[worker] += number
 
     def gain(self, source: str, target: str, weight: int) -> float:
-        """Return by how much a move lowers the objective, divided by twice its weight."""
+        """Return the reduction of the objective by a move, divided by twice its weight."""
         result = float(self.by_worker[source] - self.by_worker[target] - weight)
         one, other = self.groups[source], self.groups[target]
         if one != other:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 GROUP_SEPARATOR = "|"
-"""Separates the label from the rest of a worker id. Host names, process ids and UUIDs do not contain it; a fleet whose
-ids already carry a label (``cluster-worker``) sets its own, see ``worker_group_separator``."""
+"""Separates the label from the rest of a worker id. Host names, process ids and UUIDs do not contain it; a fleet whose ids already carry a
+label (``cluster-worker``) sets its own separator, see ``worker_group_separator``."""
 
 NO_GROUP = ""
 
@@ -45,7 +45,7 @@ class Groups(dict[str, str]):
 
 
 def grouped_id(worker_id: str, group: str | None, separator: str = GROUP_SEPARATOR) -> str:
-    """Return a worker id with its group as prefix, unless the id has it already."""
+    """Return a worker id with its group as prefix, unless the id already has this prefix."""
     if not group or group_of(worker_id, separator) == group:
         return worker_id
     return f"{group}{separator}{worker_id}"

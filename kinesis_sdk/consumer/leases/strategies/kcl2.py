@@ -1,7 +1,7 @@
 """The strategy of the KCL 2.x: every worker takes leases up to ceil(leases / workers), and steals one lease at a time.
 
-Source: ``DynamoDBLeaseTaker`` (v2.7.3). For fleets that should behave exactly like their Java workers, and as the yardstick of
-the default strategy. The strategy has limits. It moves more leases than necessary. It may leave a group of workers with more
+Source: ``DynamoDBLeaseTaker`` (v2.7.3). It is for fleets that should behave exactly like their Java workers, and for comparison with the
+default strategy. The strategy has limits. It moves more leases than necessary. It may leave a group of workers with more
 than the group's share, because both the floor and the ceiling of a worker's share count as balanced. At a cold start, the first
 worker takes every lease.
 
@@ -32,7 +32,7 @@ VERY_OLD = 3
 
 
 class Kcl2Strategy:
-    """Takes unowned leases, then steals, as ``DynamoDBLeaseTaker`` does.
+    """Takes unowned leases, then steals leases, as ``DynamoDBLeaseTaker`` does.
 
     Args:
         prioritize_very_old: ``enablePriorityLeaseAssignment``: whether leases that were unchanged for three failover
@@ -135,7 +135,7 @@ def _pinned_here(standings: Standings, pins: Mapping[str, str], me: str) -> list
 def _share(total: int, workers: Collection[str], pinned: Mapping[str, int]) -> tuple[int, set[str]]:
     """Return the share of a worker, and the workers with more pinned leases than this share.
 
-    These workers keep only their pinned leases; all other workers share the rest.
+    These workers keep only their pinned leases; all other workers share the remaining leases.
     """
     full: set[str] = set()
     while True:
@@ -151,7 +151,7 @@ def _share(total: int, workers: Collection[str], pinned: Mapping[str, int]) -> t
 def _stealable(
     standings: Standings, loads: Mapping[str, int], most: int, pins: Mapping[str, str], rng: Random
 ) -> Sequence[Lease]:
-    """Return the leases of the fullest worker; of several fullest workers, one is picked at random."""
+    """Return the leases of the fullest worker; among several fullest workers, one is chosen at random."""
     # Sorted, so that the choice depends on the generator and not on the order of the scan.
     victim = rng.choice(sorted(owner for owner, load in loads.items() if load == most))
     # A lease in handoff is on its way already, and a finished one carries no work.

@@ -1,7 +1,7 @@
 """The lease table in DynamoDB: each operation is one conditional request.
 
 Rows are changed only by update expressions, which keep unknown attributes. Cost per lease with the default failover time of
-10 s: 0.15 writes per second for renewals (fewer where checkpoints replace them), and 1/20 read unit per scan (eventually
+10 s: 0.15 writes per second for renewals (fewer if checkpoints replace them), and 1/20 read unit per scan (eventually
 consistent, ten rows of about 400 bytes in a 4 KiB half unit).
 """
 
@@ -50,15 +50,15 @@ OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """Index of KCL 3. Created with the table, because adding it later takes DynamoDB many minutes."""
 
 TABLE_WAIT = 600.0
-"""Maximum seconds to wait for a new table, as in the KCL, and for a DynamoDB that does not answer yet."""
+"""Maximum seconds to wait for a new table, as in the KCL, and for a DynamoDB that does not respond yet."""
 
 MAX_PAGES = 10_000
-"""Maximum pages of a scan. A page holds 1 MiB, so this limits the table to 10 GB, or some 20 million leases."""
+"""Maximum pages of a scan. A page holds 1 MiB, so this limits the table to 10 GB, or about 20 million leases."""
 
 _MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.2, 2.0
 
 _NO_HANDOFF = ("attribute_not_exists(#{})", attributes.CHECKPOINT_OWNER, None)
-"""Second condition of a renewal, from KCL 3: no handoff was requested meanwhile."""
+"""Second condition of a renewal, from KCL 3: no handoff was requested in between."""
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -116,8 +116,8 @@ class DynamoDBLeaseStore:
 
         Raises:
             ConfigError: If a table of this name exists with another key.
-            AwsError: At once, if permissions are missing, credentials are wrong, or nothing listens at the endpoint.
-            TransientAwsError: If the table is not ACTIVE, or DynamoDB does not answer, after `TABLE_WAIT` seconds.
+            AwsError: At once, if permissions are missing, credentials are wrong, or no server listens at the endpoint.
+            TransientAwsError: If the table is not ACTIVE, or DynamoDB does not respond, after `TABLE_WAIT` seconds.
         """
         deadline = self._monotonic() + TABLE_WAIT
         pause = _MIN_POLL_INTERVAL
@@ -540,8 +540,8 @@ class DynamoDBLeaseStore:
     ) -> Lease | Conflict:
         """Update a row and increment its counter if the counter is still the one in ``seen`` and ``conditions`` hold.
 
-        A condition is a template, an attribute and a value (None if the template needs none). With ``return_row``, DynamoDB
-        returns the new row at no cost, which shows a handoff request that the conditions allow.
+        A condition is a template, an attribute and a value (None if the template needs none). With ``return_row``, DynamoDB returns the
+        new row at no cost; it shows a handoff request that the conditions allow.
         """
         names = {"#c": attributes.LEASE_COUNTER}
         values: dict[str, Any] = {":seen": {"N": str(seen.counter)}, ":next": {"N": str(wanted.counter)}}

@@ -1,4 +1,4 @@
-"""Age of a lease: seconds since its counter last changed, on this observer's own clock.
+"""Age of a lease: seconds since its counter last changed, by this observer's own clock.
 
 The table stores no time, and the clocks of two machines are never compared. Each observer remembers when it first saw a
 counter value; a lease expires once that moment is longer ago than the failover time. An owned lease that is seen for the
@@ -63,7 +63,7 @@ class LeaseObserver:
 
     @property
     def is_gathering(self) -> bool:
-        """Whether the last scan showed owners that the previous one did not, so that more may follow soon.
+        """Whether the last scan showed owners that the previous scan did not show, so that more may follow soon.
 
         False after `_MAX_GATHERING` consecutive scans, so that a worker that repeatedly restarts cannot prolong this state.
         """
@@ -73,7 +73,7 @@ class LeaseObserver:
         """Return whether a lease is unowned or expired: its counter was unchanged for longer than the failover time.
 
         Args:
-            lease: The lease as the last scan showed it.
+            lease: The lease in the last scan.
             now: Monotonic time *before* that scan began, so that the row is known to have been unchanged until then.
         """
         if lease.owner is None:
@@ -84,12 +84,12 @@ class LeaseObserver:
     def has_stopped(self, lease: Lease, now: float, claim_time: float) -> bool:
         """Return whether a lease is expired although its holder had begun to renew it.
 
-        A worker does not know at once that a lease was assigned to it. A KCL 3 worker finds out with its next discovery, which
-        runs once per failover time, and first writes the row with the renewal after this discovery. Until then, an unchanged
+        A worker does not know at once that a lease was assigned to it. A KCL 3 worker detects this in its next discovery, which runs once
+        per failover time, and first writes the row with the renewal after this discovery. Until then, an unchanged
         row shows nothing about the new holder.
 
         Args:
-            lease: The lease as the last scan showed it.
+            lease: The lease in the last scan.
             now: Monotonic time before that scan began.
             claim_time: Seconds beyond the failover time for which a holder that was never seen to write counts as alive.
         """
@@ -106,7 +106,7 @@ class LeaseObserver:
     def silence(self, lease: Lease, now: float) -> float:
         """Return the seconds since the row last changed; infinity if the lease had no owner when first seen.
 
-        KCL 2.x measures very old leases in this way (``DynamoDBLeaseTaker.updateAllLeases``): a new lease that was never
+        KCL 2.x measures very old leases in the same way (``DynamoDBLeaseTaker.updateAllLeases``): a new lease that was never
         owned counts as never renewed.
         """
         sighting = self._sightings.get(lease.lease_key)
@@ -126,7 +126,7 @@ class LeaseObserver:
         return [lease for lease in leases if self.unowned_for(lease, now) > seconds]
 
     def next_expiry(self, now: float) -> float | None:
-        """Return when the next owned lease expires if nothing changes, so that a scan finds it without delay.
+        """Return the time at which the next owned lease expires if no row changes, so that a scan finds it without delay.
 
         Only leases that were unchanged between the last two scans count. All other leases are being renewed, and an early
         scan for each of them would defeat the scan interval.

@@ -3,8 +3,8 @@
 Attribute names and types follow the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read rows written here, and
 rows of every KCL can be read here. Unknown attributes are kept, because rows are changed only by update expressions. This SDK
 adds attributes that the Java KCL ignores and keeps:
-`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `HANDLER_REQUEST`, `PINNED_TO`, `CHANGED_BY`, and those that begin
-with `STANDBY` or `DRAIN`.
+`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `HANDLER_REQUEST`, `PINNED_TO`, `CHANGED_BY`, and attributes that
+begin with `STANDBY` or `DRAIN`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Item = Mapping[str, Any]
 
 
 class ProcessedUntil(NamedTuple):
-    """Mark of how far a worker with ``until`` processed a shard.
+    """Mark of the time up to which a worker with ``until`` processed a shard.
 
     The mark is valid only for the checkpoint with which it was written: if an operator moves the checkpoint back, records
     from before the time are due again.
@@ -79,13 +79,13 @@ class ProcessedUntil(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """One row of the lease table, as read or as just written.
+    """One row of the lease table, after a read or a write.
 
     Attributes:
         lease_key: Shard id; in multi-stream tables ``account:stream:creationEpoch:shardId``.
         counter: Version of the row; every transfer, renewal and checkpoint adds one, and nothing lowers it.
         owner: Worker id, or None.
-        owner_switches: Times the lease changed hands since the last checkpoint.
+        owner_switches: Number of changes of the owner since the last checkpoint.
         checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
         pending_checkpoint: First half of a two-phase checkpoint.
         pending_checkpoint_state: The application's own bytes stored with the pending checkpoint; left out of ``repr``.
@@ -98,9 +98,9 @@ class Lease:
         shard_id: Shard id, in multi-stream tables only, where the lease key is longer.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
         handoff_owner: See `HANDOFF_OWNER`.
-        processed_until: How far a worker with ``until`` processed the shard, or None. See `was_processed_until`.
+        processed_until: Mark of a worker with ``until``, or None. See `was_processed_until`.
         standby_heartbeats: Heartbeats of standby workers, by worker id; see `STANDBY`.
-        progress: The shard's progress as its last writer knew it; see `current_progress`.
+        progress: The shard's progress, from its last writer; see `current_progress`.
         handler_request: An operator's request to the holder, or None.
         pinned_to: Worker that gets this lease while it is alive; see `PINNED_TO`.
         draining: Ids of workers that hold no leases, sorted; see `DRAIN`.
@@ -173,7 +173,7 @@ class Lease:
 
     @property
     def current_progress(self) -> Progress | None:
-        """Progress written by the present holder; None without any."""
+        """Progress written by the current holder; None if there is none."""
         progress = self.progress
         return progress if progress is not None and progress.owner == self.holder else None
 
@@ -214,7 +214,7 @@ _MAX_KBPS = 1e9
 
 
 def _whole(text: str) -> int:
-    """Parse a whole number as DynamoDB may write it: ``100``, ``1E+2``, ``100.0``."""
+    """Parse a whole number in any of DynamoDB's forms: ``100``, ``1E+2``, ``100.0``."""
     if text.isdigit() and len(text) <= _SAFE_DIGITS:
         return int(text)
     number = Decimal(text)
@@ -323,7 +323,7 @@ _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
 def lease_from_item(item: Item) -> Lease:
     """Read an item of the lease table.
 
-    Hash ranges, sub-sequence numbers and owner switches may be missing: old KCLs do not write them all. An unreadable
+    Hash ranges, sub-sequence numbers and owner switches may be missing, because old KCLs do not write all of them. An unreadable
     optional attribute is left out, see `Lease.damaged`.
 
     Raises:

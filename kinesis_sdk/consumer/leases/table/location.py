@@ -1,7 +1,7 @@
-"""The place of the leases as text: a URL instead of a store object, in code, files and options.
+"""The location of the leases as text: a URL instead of a store object, in code, files and options.
 
 SQLAlchemy's ``render_as_string`` does not hide passwords well enough. That function shows passwords in the query
-(``?password=``). It raises for malformed URLs, although these are the URLs that errors show. And it writes ``***``, so that the
+(``?password=``). It raises an error for malformed URLs, although these are the URLs that errors show. It also writes ``***``, so that the
 result does not work as a URL.
 """
 

@@ -1,7 +1,7 @@
 """Progress of a lease's owner: one attribute of the lease's row, written with each renewal and checkpoint.
 
-The attribute shows other programs, without reading the stream and without an extra call, how far behind a shard is,
-whether its handler returns, and on which record it fails. The text is
+Without a read of the stream or an extra call, the attribute shows other programs the lag of a shard, whether its handler returns, and on
+which record it fails. The text is
 ``lagMillis|lastArrivalMillis|handlerMillis|failing|owner``; unknown parts are empty. With a `delivery_delay`, the first
 part is ``lagMillis,delayMillis``. ``failing`` is
 ``attempts,sinceMillis,retryMillis,records,sequenceNumber/subSequenceNumber,error``, in which ``%`` and ``|`` are
@@ -33,7 +33,7 @@ class Failing(NamedTuple):
         retry_millis: Milliseconds until the next call; 0 if it is due or runs.
         records: User records that the last call got and did not checkpoint; 0 if a callback other than
             ``process_records`` fails, or if the handler restarts repeatedly.
-        position: Position of the first of these records; None without any. If ``records`` is 1, the handler fails on this
+        position: Position of the first of these records; None if there are none. If ``records`` is 1, the handler fails on this
             record.
         error: Class and text of the last error, printable and at most `MAX_ERROR` characters.
     """
@@ -74,7 +74,7 @@ class Failing(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The state of a shard, as the owner of its lease knew it when it wrote the row.
+    """The state of a shard that the owner of its lease knew when it wrote the row.
 
     Valid only while ``owner`` is the holder of the lease (`Lease.current_progress`), because other workers do not change the
     attribute. Clocks of two machines are never compared: ``handler_millis`` and the milliseconds in ``failing`` are
@@ -85,7 +85,7 @@ class Progress(NamedTuple):
             every record up to the last read was processed, None before the first read.
         last_arrival_millis: Arrival of the last processed record in epoch milliseconds, by the clock of Kinesis; None if
             no record was processed under this lease.
-        handler_millis: Milliseconds for which the handler's current call had been running; None without one.
+        handler_millis: Milliseconds for which the handler's current call had been running; None if none was running.
         owner: Id of the worker that wrote the attribute.
         failing: The handler's failures; None if its last call succeeded or there was none.
         delay_millis: Milliseconds after its arrival before which no record is delivered (`delivery_delay`).

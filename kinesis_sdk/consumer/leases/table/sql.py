@@ -1,7 +1,7 @@
 """Leases in a SQL database: SQLite for the workers of one machine, PostgreSQL for fleets.
 
 Needs the extra ``sql`` (SQLAlchemy 2). Each write is one auto-committed statement whose WHERE clause is the condition. No lock
-outlives a statement, so a worker that freezes between two statements does not keep peers from taking its leases. The counter
+outlives a statement, so a worker that freezes between two statements does not prevent peers from taking its leases. The counter
 of a row orders its changes; neither this module nor the database reads a clock.
 """
 
@@ -90,10 +90,10 @@ _REPETITIONS = 8
 class SqlLeaseStore:
     """A `LeaseStore` in a SQL database. Several applications may share one table. Thread-safe.
 
-    SQLite serves the workers of one machine, PostgreSQL fleets. ``Worker(lease_store="sqlite:///leases.db")`` makes one.
+    SQLite serves the workers of one machine, PostgreSQL serves fleets. ``Worker(lease_store="sqlite:///leases.db")`` makes one.
 
     Args:
-        database: URL of SQLAlchemy, or an engine. The timeouts of an engine that is passed in stay as they are.
+        database: URL of SQLAlchemy, or an engine. The timeouts of an engine that is passed in are not changed.
         application: Name of the application, 1 to 255 characters, which its rows carry.
         table: Name of the table, created if it is missing.
         schema: Schema of the database that holds the table; None is the default schema.
@@ -202,7 +202,7 @@ class SqlLeaseStore:
         return self._execute(lambda connection: connection.execute(query, parameters).one_or_none())
 
     def _current(self, lease_key: str) -> Lease | None:
-        """Return the row that made a write fail; None if it is missing or unreadable (the next scan reports that)."""
+        """Return the row that made a write fail; None if it is missing or unreadable (which the next scan reports)."""
         try:
             return self.get(lease_key)
         except ProtocolError:
@@ -354,7 +354,7 @@ class SqlLeaseStore:
     # For operators' tools, which see rows as they are stored
 
     def exists(self) -> bool:
-        """Return whether the table exists, without creating it.
+        """Return whether the table exists, without creating the table.
 
         Raises:
             LeaseStoreError: If the database cannot be used, or if this release does not know the table's version.
@@ -416,7 +416,7 @@ class SqlLeaseStore:
             removes: Attributes to remove.
 
         Returns:
-            False if the condition does not hold or the row does not exist; nothing is changed then.
+            False if the condition does not hold or the row does not exist; then no row is changed.
 
         Raises:
             LeaseRowRejectedError: If the row cannot be read.
@@ -458,7 +458,7 @@ class SqlLeaseStore:
         """Delete a row if it still equals ``equals`` (in wire form). An unreadable row is deleted if ``equals`` is empty.
 
         Returns:
-            False if the row has changed or does not exist; nothing is deleted then.
+            False if the row has changed or does not exist; then no row is deleted.
         """
         row = self._row(lease_key)
         if row is None:
@@ -471,7 +471,7 @@ class SqlLeaseStore:
         return now == equals and self._changes_a_row(lease_key, unchanged, None)
 
     def delete_application(self) -> int:
-        """Delete all leases of the application in one statement, and return how many there were."""
+        """Delete all leases of the application in one statement, and return their number."""
         statement = self._table.delete().where(self._table.c.application == self.application)
         return int(self._execute(lambda connection: connection.execute(statement).rowcount))
 
@@ -601,7 +601,7 @@ class SqlLeaseStore:
 
 
 class _Statements:
-    """Cache of the statements for one application: building one costs more than SQLite needs to run it.
+    """Cache of the statements for one application, because building a statement costs more than running it in SQLite.
 
     Thread-safe: two threads that build the same statement build equal statements.
     """

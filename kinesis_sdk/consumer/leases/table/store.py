@@ -21,7 +21,7 @@ from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 @dataclass(frozen=True, kw_only=True)
 class TableScan:
-    """All rows of the lease table, as one scan read them.
+    """All rows of the lease table in one scan.
 
     Attributes:
         leases: Every lease.
@@ -37,8 +37,8 @@ class TableScan:
 def is_rejected_row(error: BaseException) -> bool:
     """Return whether a store rejected a write because of the row's content, for example its maximum size.
 
-    Repeating the write cannot succeed, and every other worker would be rejected as well. So a rejected row must cost the
-    fleet one lease and not all of its workers.
+    Repeating the write cannot succeed, and every other worker would be rejected as well. So a rejected row must cost the fleet one lease,
+    not all of its workers.
     """
     return isinstance(error, LeaseRowRejectedError) or (
         isinstance(error, PermanentAwsError) and error.code == "ValidationException"
@@ -51,16 +51,16 @@ class LeaseStore(Protocol):
     **Atomicity.** Methods that write check their condition and write in one atomic step: a compare-and-set, a
     transaction, or a conditional update. Two workers that write the same row at the same time must not both succeed.
     Conditions and effects are the functions and the table of `kinesis_sdk.consumer.leases.table.transitions`. A write
-    whose condition does not hold returns a `Conflict` with the current row and changes nothing. If the row shows the
-    effect of this very write, because the response to an earlier attempt was lost, it returns the row instead.
+    whose condition does not hold returns a `Conflict` with the current row and changes nothing. If the row shows the effect of this very
+    write, because the response to an earlier attempt was lost, the method returns the row instead.
 
     **Errors.** Every method makes one attempt; `ensure_ready` and `scan` may repeat transient failures themselves. A
-    method raises a `KinesisSdkError` if the call itself fails, and ``retryable`` says whether repeating it may succeed:
+    method raises a `KinesisSdkError` if the call itself fails, and ``retryable`` shows whether a repeated call may succeed:
 
     - `TransientLeaseStoreError` (retryable): a timeout, a lost connection, throttling, a deadlock. The worker logs it,
       retries, and stops processing a shard before its lease expires. The write may have taken effect.
     - `LeaseStoreError`: repeating cannot succeed (access denied, no such table). This error stops the worker.
-    - `LeaseRowRejectedError`: no worker can write this one row. The worker gives up only this lease. From
+    - `LeaseRowRejectedError`: no worker can write this one row. The worker releases only this lease. From
       `create_if_absent` and `delete`, the error stops the worker, because otherwise a shard would not be consumed, or its
       lease would stay forever.
 
@@ -110,7 +110,7 @@ class LeaseStore(Protocol):
         """Create a row unless its key exists.
 
         Returns:
-            False if the key exists; nothing is changed then.
+            False if the key exists; then no row is changed.
 
         Raises:
             KinesisSdkError: If the call fails; it is repeated with the next comparison of table and stream.
@@ -149,7 +149,7 @@ class LeaseStore(Protocol):
         A checkpoint counts as a renewal, and stores throughput and progress in the same way. Position, counter and state change together.
 
         Args:
-            lease: The row as the worker knows it.
+            lease: The row that the worker knows.
             checkpoint: The position.
             state: State of the application, stored with the position as the pending state; None removes a stored state. Workers
                 pass this argument only if there is a state.
@@ -199,7 +199,7 @@ class LeaseStore(Protocol):
         ...
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Request a lease from its owner (`transitions.handoff_requested`): ``owner`` becomes the next owner.
+        """Request a lease from its owner (`transitions.handoff_requested`), so that ``owner`` becomes the next owner.
 
         The counter stays, so the old owner continues undisturbed until it sees the request. The row must have the same owner
         as ``lease`` and no other request; the counter may have changed.
@@ -215,7 +215,7 @@ class LeaseStore(Protocol):
         Counter and both owners must be the same as in ``lease``.
 
         Raises:
-            KinesisSdkError: If the call fails; repeated as `release`.
+            KinesisSdkError: If the call fails; it is repeated like `release`.
         """
         ...
 
@@ -223,7 +223,7 @@ class LeaseStore(Protocol):
         """Store the range of a shard whose row lacks it. The counter stays.
 
         Returns:
-            False if there is no row with this key; none may be created.
+            False if there is no row with this key; the method must not create one.
 
         Raises:
             KinesisSdkError: If the call fails; it is repeated with the next comparison of table and stream.
@@ -234,7 +234,7 @@ class LeaseStore(Protocol):
         """Store the children of an ended shard, sorted. The counter stays.
 
         Returns:
-            False if there is no row with this key; none may be created.
+            False if there is no row with this key; the method must not create one.
 
         Raises:
             KinesisSdkError: If the call fails; after a retryable error, the call is repeated before the shard ends.
@@ -250,7 +250,7 @@ class LeaseStore(Protocol):
             heartbeat: Increasing number; None removes it, if there is one.
 
         Returns:
-            False if there is no row with this key; none may be created.
+            False if there is no row with this key; the method must not create one.
 
         Raises:
             KinesisSdkError: If the call fails; after a retryable error, the call is repeated.
@@ -266,7 +266,7 @@ class LeaseStore(Protocol):
             on: Whether to set the mark; False removes it, if there is one.
 
         Returns:
-            False if there is no row with this key; none may be created.
+            False if there is no row with this key; the method must not create one.
 
         Raises:
             KinesisSdkError: If the call fails; after a retryable error, the call is repeated.
@@ -277,7 +277,7 @@ class LeaseStore(Protocol):
         """Store the worker that gets this lease while it is alive; None removes the pin. The counter stays.
 
         Returns:
-            False if there is no row with this key; none may be created.
+            False if there is no row with this key; the method must not create one.
 
         Raises:
             KinesisSdkError: If the call fails.
@@ -292,10 +292,10 @@ class LeaseStore(Protocol):
         Args:
             lease_key: The row.
             request: The request; it replaces an earlier request.
-            instead_of: The request that the row must carry; None demands nothing.
+            instead_of: The request that the row must carry; None requires no request.
 
         Returns:
-            False if there is no row with this key (none may be created), or if the row does not carry ``instead_of``.
+            False if there is no row with this key (the method must not create one), or if the row does not carry ``instead_of``.
 
         Raises:
             KinesisSdkError: If the call fails; after a retryable error, the call is repeated.
@@ -307,7 +307,7 @@ class LeaseStore(Protocol):
 
         Args:
             lease_key: Key of the lease.
-            unowned: The row as seen, without an owner. The row is removed only if its counter is the same.
+            unowned: The row in the scan, without an owner. The row is removed only if its counter is the same.
             finished: Whether to remove the row only if its checkpoint is ``SHARD_END``. The counter does not matter: as in
                 the KCL, a finished lease may be deleted while a worker still renews it.
 

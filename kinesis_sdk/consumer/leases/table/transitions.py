@@ -1,12 +1,12 @@
 """Row transitions of the lease table: the conditions and effects of every write, as pure functions.
 
 The DynamoDB store writes these differences as update expressions. A store on another database reads the row inside its
-own transaction, calls the function, and writes the result; `InMemoryLeaseStore` shows this in the fewest lines. In both
+own transaction, calls the function, and writes the result; `InMemoryLeaseStore` is the shortest example. In both
 cases, condition and write must be one atomic step.
 
 Ownership is fenced by the counter. A writer names the counter that it saw last, and every write of an owner adds one, so
-a worker whose lease was taken can no longer write the row. Some writes leave the counter alone, because they must not
-disturb the owner: the handoff request, metadata (children, hash key range), standby heartbeats, drain marks, pins and requests to
+a worker whose lease was taken can no longer write the row. Some writes do not change the counter, because they must not disturb the owner:
+the handoff request, metadata (children, hash key range), standby heartbeats, drain marks, pins and requests to
 a handler.
 
 | `LeaseStore` method | function | condition | attributes changed | KCL source |
@@ -33,9 +33,9 @@ Methods of the KCL are methods of ``DynamoDBLeaseRefresher`` (3.x), its conditio
 
 A write whose response was lost may have taken effect. If such a write is repeated, it finds another counter: the counter that this very
 write would leave. This counts as success (`has_effect_of`). Another worker's write from the same row leaves another owner, with two
-exceptions. In a handoff that takes too long, the old owner may complete it while the requester takes the lease; and if the shard has
-ended and the lease expires, both workers may release it. Each pair of writes leaves equal rows, and each of the two workers wanted
-exactly this row. The KCL recovers renewals in the same way (``renewLease``).
+exceptions. If a handoff takes too long, the old owner may complete it while the requester takes the lease. If the shard has ended and the
+lease expires, both workers may release it. In both cases, the two writes leave equal rows, and each worker wanted exactly this row. The
+KCL recovers renewals in the same way (``renewLease``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Conflict:
     """The outcome of a conditional write whose condition did not hold: the row was changed since it was read.
 
     Attributes:
-        current: The row as it is now; None if it was deleted or cannot be read.
+        current: The current row; None if it was deleted or cannot be read.
     """
 
     current: Lease | None
@@ -78,7 +78,7 @@ def renewed(lease: Lease) -> Lease:
 
 
 def checkpointed(lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None) -> Lease:
-    """Return the row after `LeaseStore.checkpoint`; a pinned start is not needed any longer."""
+    """Return the row after `LeaseStore.checkpoint`; a pinned start is no longer needed."""
     return replace(
         lease,
         counter=lease.counter + 1,
@@ -134,7 +134,7 @@ def with_measurements_of(row: Lease, seen: Lease) -> Lease:
 
 
 def has_effect_of(current: Lease | None, wanted: Lease) -> bool:
-    """Return whether the row that made a write fail is the row that this write leaves: it succeeded, and its response was lost.
+    """Return whether the row that made a write fail is the result of this write, which succeeded although its response was lost.
 
     Args:
         current: The row as it is now.
@@ -164,15 +164,14 @@ def compare_and_set(
     """Decide a write that is conditional on the counter.
 
     Args:
-        current: The row as it is now, read in the same transaction; None if there is none.
-        seen: The row as the writer knows it.
+        current: The current row, read in the same transaction; None if there is none.
+        seen: The row that the writer knows.
         change: The transition, for example ``lambda row: taken(row, owner)``.
         no_handoff: Whether the row must also have no handoff marker (``checkpointOwner``).
-        same_owners: Whether owner and handoff marker must also be as seen.
+        same_owners: Whether owner and handoff marker must also be unchanged.
 
     Returns:
-        The row to store, or ``current`` itself if this very write took effect before (there is nothing to store then),
-        or a `Conflict`.
+        The row to store; or ``current`` itself if this very write has already taken effect, so that no write is needed; or a `Conflict`.
     """
     if current is None:
         return Conflict(None)
@@ -189,8 +188,8 @@ def compare_owner_and_request_handoff(current: Lease | None, seen: Lease, owner:
     """Decide a handoff request, which is conditional on the owner and on the absence of another request.
 
     Args:
-        current: The row as it is now, read in the same transaction; None if there is none.
-        seen: The row as the requester knows it.
+        current: The current row, read in the same transaction; None if there is none.
+        seen: The row that the requester knows.
         owner: The requester.
 
     Returns:
