@@ -39,7 +39,7 @@ def resolve_start(
     Args:
         lease: The lease.
         config: Supplies the timestamp of an AT_TIMESTAMP start if the lease has none, as after a Java worker.
-        requested: Position that the handler asks for, see `RecordHandler.starting_position`; None uses the lease's.
+        requested: Position that the handler returned, see `RecordHandler.starting_position`; None uses the lease's position.
         follows_parent: Whether this application read a parent of the shard to its end. LATEST then means the beginning,
             because the parent's records continue there.
 
