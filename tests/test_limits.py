@@ -34,7 +34,7 @@ LIMITS = {
     "readers look back for earlier copies": f"up to {budget.OLDEST_MILLIS // 1000} s",
     "`dedup_window`": f"up to {names.MAX_WINDOW:g} s",
     "a reader remembers runs of idempotent producers": f"for {memory.KEPT_MILLIS // 1000} s",
-    "… in memory, for each shard (`max_repetition_bytes`)": f"{budget.MAX_BYTES // MIB} MiB by default",
+    "… and memory for these runs, for each shard (`max_repetition_bytes`)": f"{budget.MAX_BYTES // MIB} MiB by default",
     "a user record that is wrapped by an idempotent producer": (
         f"{stamps.WRAPPING} bytes smaller than the limit"
     ),

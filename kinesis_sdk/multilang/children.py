@@ -22,12 +22,12 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _CHECKPOINT_THREADS = 8
 _SWALLOWED = "Caught exception from action dispatch"
-"""Beginning of the line with which the libraries for Python and Ruby report an exception in the application's code, before they
-answer as if nothing had happened.
+"""Beginning of the line with which the libraries for Python and Ruby report an exception in the application's code, before they respond as
+if the call had succeeded.
 """
 
 _LEAST_WAIT = 5.0
-"""Minimum seconds to wait for the end of a child after SIGKILL, however short the grace is: the system needs a while."""
+"""Minimum seconds to wait for the end of a child after SIGKILL, even if the grace period is shorter, because the system needs some time."""
 
 OUTPUT_LOGGER = "kinesis_sdk.multilang.child"
 """Logger of the output of children: standard output at INFO, standard error at WARNING."""
@@ -81,7 +81,7 @@ class _Listener:
 
 
 class Children:
-    """All children of a daemon: starts them, ends them, and knows which failed. Thread-safe.
+    """All children of a daemon: starts them, ends them, and records which of them failed. Thread-safe.
 
     Args:
         words: Words of the command.
@@ -125,10 +125,10 @@ class Children:
         self._stopping.set()
 
     def start(self, shard: ShardContext, on_ended: Callable[[], None]) -> ChildSession:
-        """Start a child. ``on_ended`` is called from any thread when it has ended, perhaps several times.
+        """Start a child. ``on_ended`` is called from any thread when the child has ended, perhaps several times.
 
         Raises:
-            RestartShardError: If it cannot be started.
+            RestartShardError: If the child cannot be started.
         """
         stream, shard_id, worker_id = str(shard.stream), shard.shard_id, shard.worker_id
         logger = FieldLogger(_LOGGER, stream=stream, shard=shard_id, worker=worker_id)
@@ -198,7 +198,10 @@ class Children:
         return RestartShardError(text)
 
     def close(self, *, soon: bool = False) -> bool:
-        """End all children, wait for that, and return whether all have ended. If ``soon``, SIGTERM comes after a second at most."""
+        """End all children, wait until they have ended, and return whether all have.
+
+        If ``soon`` is true, SIGTERM is sent after a second at most.
+        """
         self._stopping.set()
         grace = min(self._exit_grace, 1.0) if soon else self._exit_grace
         with self._lock:

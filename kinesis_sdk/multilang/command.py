@@ -1,4 +1,4 @@
-"""The command of ``executableName``: its words, and how it is started."""
+"""The command of ``executableName``: splitting it into words, and starting it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = "executableName"
 def split_command(value: str) -> list[str]:
     """Return the words of a command.
 
-    As in the Java daemon, words are separated by spaces, and nothing else has a meaning. Only a value with a quote or a
+    As in the Java daemon, words are separated by spaces, and no other character is special. Only a value with a quote or a
     backslash is split as a shell does: the Java daemon could start nothing useful with it.
 
     Raises:
@@ -41,7 +41,7 @@ def check_command(words: Sequence[str]) -> None:
     """Check that the program of a command exists and is executable.
 
     Raises:
-        ConfigError: If it is missing or not executable. The message names it, and where it was looked up.
+        ConfigError: If it is missing or not executable. The message names the program and the directories that were searched.
     """
     program = words[0]
     if shutil.which(program) is not None:
@@ -62,11 +62,11 @@ def check_command(words: Sequence[str]) -> None:
 def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a command with three pipes, in a session of its own.
 
-    Signals of a terminal and signals to the process group of the daemon do not reach it. It inherits the environment and the
-    current directory, and no other file of this process.
+    Signals of a terminal and signals to the process group of the daemon do not reach it. The child inherits the environment and the
+    current directory, but no other open file of this process.
 
     Raises:
-        OSError: If it cannot be started.
+        OSError: If the command cannot be started.
     """
     try:
         return _popen(words)

@@ -1,4 +1,4 @@
-"""The daemon's side of the conversation with one child, decided without processes, pipes and clocks.
+"""The daemon's side of the conversation with one child, as decisions without processes, pipes and clocks.
 
 ```
          begin                     status for the call
@@ -7,9 +7,8 @@
                      ▼      │ answer
                   checkpoint
 ```
-`Conversation.read` decides about the meaning of a message in this state; `ChildSession` carries the decision out. A child may
-request a checkpoint while no call is open (children in Node do). Such a request is carried out, too, except before the first
-records.
+`Conversation.read` decides what a message means in the current state; `ChildSession` carries out the decision. A child may
+request a checkpoint while no call is open (children in Node do). Such a request is carried out as well, except before the first records.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from kinesis_sdk.multilang.protocol import (
 class Answered:
     """The child answered the open call.
 
-    ``problem`` describes an error in an answer that still counts; None if it has no error.
+    ``problem`` describes an error in a response that is accepted anyway; None if the response has no error.
     """
 
     problem: str | None = None
@@ -46,7 +45,7 @@ class Answered:
 class Checkpoint:
     """Carry out a checkpoint, then write `Conversation.answer`.
 
-    The numbers are for the checkpointer; a sequence number of None means everything that was delivered.
+    The numbers are for the checkpointer; if the sequence number is None, all delivered records are checkpointed.
     """
 
     request: CheckpointRequest
@@ -56,14 +55,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Write this answer with an error, without a checkpoint."""
+    """Write this error response without checkpointing."""
 
     answer: CheckpointAnswer
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Keep the message until the next call is open, and read it again then."""
+    """Keep the message until the next call is open, and then read it again."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Ignore:
 
 @dataclass(frozen=True)
 class Broken:
-    """The child violated the protocol, so nothing it does can be trusted. No call is open any longer."""
+    """The child violated the protocol, so its later messages cannot be trusted. No call is open any longer."""
 
     why: str
 
@@ -101,7 +100,7 @@ class Conversation:
 
     Attributes:
         call: Action of the open call; None if none is open.
-        last: Action of the last call that was begun; None before the first.
+        last: Action of the last call that was begun; None before the first call.
         calls: Number of calls that were begun.
     """
 
@@ -181,7 +180,7 @@ class Conversation:
     def answer(
         self, request: CheckpointRequest, error: str | None, *, reached_shard_end: bool = False
     ) -> CheckpointAnswer:
-        """Return the answer to a request that was carried out; ``error`` is None on success.
+        """Return the response to a request that was carried out; ``error`` is None on success.
 
         ``reached_shard_end`` says whether the lease's checkpoint is now the end of the shard.
         """

@@ -46,9 +46,9 @@ class Outcome:
     """End of a daemon, other than by an AWS error.
 
     Attributes:
-        clean: Whether every child was told about the end and every lease was released.
-        failure: Failure of a child that ended the daemon (``onChildFailure = exit``); None if there was none, or with
-            ``restart``.
+        clean: Whether every child was notified of the end and every lease was released.
+        failure: Failure of a child that ended the daemon (``onChildFailure = exit``); None if no child failed, or with ``onChildFailure =
+            restart``.
     """
 
     clean: bool
@@ -111,10 +111,9 @@ class MultiLangDaemon:
         return self._worker
 
     def run(self, on_started: Callable[[], None] | None = None) -> Outcome:
-        """Consume until a signal, or until something else ends the daemon.
+        """Consume until a signal or another event ends the daemon.
 
-        ``on_started`` is called once the streams and the lease table are known to be usable, and the health endpoint is
-        open.
+        ``on_started`` is called once the streams and the lease table have been checked, and the health endpoint is open.
 
         Raises:
             KinesisSdkError: If the worker cannot work, at the start or later.

@@ -44,7 +44,7 @@ class ChildHandler(RecordHandler):
         self._shard_id = ""
 
     def initialize(self, shard: ShardContext) -> None:
-        """Start the child, and tell it where the shard starts."""
+        """Start the child, and send it the starting position in the shard."""
         self._logger = FieldLogger(_LOGGER, stream=shard.stream, shard=shard.shard_id, worker=shard.worker_id)
         self._shard_id = shard.shard_id
         self._session = self._children.start(shard, self._note_end)
@@ -62,12 +62,12 @@ class ChildHandler(RecordHandler):
         self._request(PROCESS_RECORDS, pieces, batch.checkpointer)
 
     def shard_ended(self, checkpointer: Checkpointer) -> None:
-        """Tell the child that the shard is finished, which it must checkpoint, and let it exit."""
+        """Notify the child that the shard has ended, which it must checkpoint, and let it exit."""
         self._request(SHARD_ENDED, (encode(ShardEnded()),), checkpointer)
         self._end()
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Give the child its last chance to checkpoint, tell it that the lease is lost, and let it exit.
+        """Let the child checkpoint for the last time, notify it that the lease is lost, and let it exit.
 
         The lease is released afterwards, so the child has stopped processing before another worker begins.
         """
@@ -75,7 +75,7 @@ class ChildHandler(RecordHandler):
         self.lease_lost()
 
     def lease_lost(self) -> None:
-        """Tell the child that the lease is gone, and let it exit."""
+        """Notify the child that the lease is lost, and let it exit."""
         self._try(LEASE_LOST, LeaseLost())
         self._end()
 

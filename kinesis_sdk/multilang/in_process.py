@@ -1,4 +1,4 @@
-"""Processors written for amazon_kclpy, driven inside the worker's process: no child, no pipe, no JSON.
+"""Processors written for amazon_kclpy that run inside the worker's process, without a child process, pipes or JSON.
 
 A processor gets the inputs of `kinesis_sdk.kclpy`, as in a child. The worker itself calls it, with these differences:
 
@@ -36,7 +36,7 @@ _CALLBACKS = ("initialize", "process_records", "lease_lost", "shard_ended", "shu
 
 
 class InProcessRecord(messages.Record):
-    """A record of a batch, without a conversion to JSON. Its payload is encoded only when ``data`` is read."""
+    """A record of a batch that is not converted to JSON. Its payload is encoded only when ``data`` is read."""
 
     def __init__(self, record: UserRecord) -> None:
         self._record = record
@@ -110,12 +110,12 @@ class InProcessCheckpointer:
         """Store that all records up to a position, inclusive, are processed.
 
         Args:
-            sequence_number: Sequence number of a delivered record, as text or an int; None means everything delivered so far,
-                whatever ``sub_sequence_number`` is.
+            sequence_number: Sequence number of a delivered record, as text or an int; None checkpoints all records delivered so far and
+                ignores ``sub_sequence_number``.
             sub_sequence_number: Index inside an aggregate; None means 0, the *first* record of an aggregate.
 
         Raises:
-            CheckpointError: If it was not stored; ``value`` says why, and the ``__cause__`` is the worker's error.
+            CheckpointError: If the checkpoint was not stored; ``value`` is the reason, and ``__cause__`` is the worker's error.
         """
         try:
             if sequence_number is None or (self._at_shard_end and sequence_number == SHARD_END):
@@ -127,7 +127,7 @@ class InProcessCheckpointer:
 
 
 def _sub(value: Any) -> int | None:
-    """Return a sub-sequence number. A daemon accepts it as text, too."""
+    """Return a sub-sequence number. A daemon also accepts text."""
     try:
         return None if value is None else int(value)
     except (TypeError, ValueError) as error:
@@ -137,7 +137,7 @@ def _sub(value: Any) -> int | None:
 class ProcessorHandler(RecordHandler):
     """Handler that calls a processor of any version; its checkpointers raise ``error``.
 
-    ``empty_batches`` says whether it is called for responses without records, too.
+    If ``empty_batches`` is true, the processor is also called for responses without records.
     """
 
     # A processor gets one batch of a shard at a time, with the records of all keys.
@@ -220,12 +220,12 @@ def processor_handlers(target: Any, *, empty_batches: bool = False) -> Callable[
     """Return the handler of a `Worker` that runs a processor in this process.
 
     ``target`` is a class, or a function that returns a processor; it is called without arguments, for each shard and
-    acquisition of its lease. Processors of amazon_kclpy itself are accepted, too: their checkpointers raise an error
-    that its ``CheckpointError`` catches. ``empty_batches`` calls them for responses without records, too
+    acquisition of its lease. Processors of amazon_kclpy itself are also accepted: their checkpointers raise an error that amazon_kclpy's
+    ``CheckpointError`` catches. With ``empty_batches``, they are also called for responses without records
     (``callProcessRecordsEvenForEmptyRecordList``).
 
     Raises:
-        ConfigError: If it is not a processor. For a function, this is raised when a shard starts.
+        ConfigError: If ``target`` is not a processor. If ``target`` is a function, this error is raised when a shard starts.
     """
     accepted = (
         "a class of record processors, or a function that returns one, which can be called without arguments"
@@ -269,7 +269,7 @@ def _check(processor: Any) -> None:
 
 
 def _error_class() -> type[CheckpointError]:
-    """Return the class of errors that the processor's ``except`` clauses catch, whichever library it imports."""
+    """Return the class of errors that the processor's ``except`` clauses catch, which depends on the library that it imports."""
     module = sys.modules.get("amazon_kclpy.checkpoint_error")
     if module is None:
         return CheckpointError

@@ -26,7 +26,7 @@ class LineSplitter:
         self._length = 0
 
     def feed(self, data: bytes) -> list[Line]:
-        """Return the lines that are complete now."""
+        """Return the lines that this data completes."""
         parts = data.split(b"\n")
         lines = []
         for part in parts[:-1]:

@@ -5,9 +5,8 @@
                                          stderr ──►   │    ──► log
                                          exit   ──►   └──► end of the process group
 ```
-One thread for each child reads both outputs for the child's whole life, and does nothing that could block: a child that
-prints while the daemon writes to it, or between two calls, never waits for the daemon. The same thread ends the process and is the only
-one that sends signals:
+One thread for each child reads both outputs until the child ends, and never blocks otherwise, so a child that prints while the daemon
+writes to it, or between two calls, never waits for the daemon. The same thread ends the process, and no other thread sends signals:
 
 ```
 RUNNING ──finish──► input closed ──grace──► SIGTERM to the group ──5 s──► SIGKILL to the group ──► exited
@@ -34,8 +33,8 @@ from kinesis_sdk.multilang.lines import Line, LineSplitter
 from kinesis_sdk.multilang.protocol import ChildMessage, Noise, decode_child_line
 
 _PIPE_BYTES = 1024 * 1024
-"""Size of the pipes where the system allows it. The library for Node fails for good if a write to its standard output does
-not fit into the pipe at once.
+"""Size of the pipes, where the system lets it be set. The library for Node fails permanently if the pipe has no room for a whole write to
+its standard output.
 """
 _READ_BYTES = 256 * 1024
 _MAX_LINE = 1024 * 1024
@@ -43,21 +42,22 @@ _MAX_LINE = 1024 * 1024
 _MAX_LOG_LINE = 16 * 1024
 """Bytes after which a line on standard error is cut."""
 _MAX_MESSAGES = 1000
-"""Maximum messages that wait to be received. A child has at most one request open, so more are a flood."""
+"""Maximum messages that wait to be received. A child has at most one open request, so a child that exceeds this number floods the
+daemon."""
 _MAX_REST = 16 * 1024 * 1024
-"""Maximum bytes that are read after the exit; another process may still write into the same pipe."""
+"""Maximum bytes that are read after the child exited, because another process may still write into the same pipe."""
 _EXIT_AFTER_CLOSE = 0.2
 """Seconds to wait for the exit of a child that has closed its standard output: an exiting process closes its pipes first."""
 _LOG_REST = 1.0
-"""Seconds for the log to take the last lines of a child."""
+"""Seconds to wait until the last lines of a child are logged."""
 _TICK = 0.5
-"""Maximum seconds between two checks for changes that no event announces."""
+"""Maximum seconds between two checks for changes that cause no event."""
 _SOON = 0.05
 """Seconds between two checks while a change is expected."""
 
 
 class ChildEndedError(Exception):
-    """The child has exited, or no longer follows the protocol. The message says how."""
+    """The child has exited, or has violated the protocol. The message says how."""
 
 
 class ChildHungError(Exception):
@@ -74,10 +74,10 @@ class ChildListener(Protocol):
         """Log the beginning of a line on standard output that is not a message."""
 
     def on_stderr(self, text: str) -> bool:
-        """Log a line on standard error; return False if there is no room. The line is then passed again, and the child waits."""
+        """Log a line on standard error; return False if there is no room. The same line is then passed again later, and the child waits."""
 
     def on_exit(self, text: str) -> None:
-        """Note that the child has exited; ``text`` says how."""
+        """Note that the child has exited; ``text`` describes how."""
 
 
 class ChildProcess:
@@ -172,13 +172,13 @@ class ChildProcess:
         return bool(self._messages)
 
     def write(self, pieces: Iterable[bytes], stalled_after: float | None = None) -> None:
-        """Write to the child's standard input. Each piece is taken only when the pipe has room.
+        """Write to the child's standard input. The next piece is generated only when the pipe has room.
 
         Without any progress for ``stalled_after`` seconds, the child counts as hung; None for no limit.
 
         Raises:
             ChildEndedError: If the child has exited, or has closed its standard input.
-            ChildHungError: If it did not read.
+            ChildHungError: If the child did not read.
         """
         with self._writing:
             for piece in pieces:
@@ -216,7 +216,7 @@ class ChildProcess:
             return self._ended
 
     def receive(self, deadline: float | None) -> tuple[ChildMessage, int]:
-        """Wait for the next message, until ``deadline`` (monotonic seconds; None for none); return it with `written_in` at its arrival.
+        """Wait for the next message until ``deadline`` (monotonic; None for no limit); return it with `written_in` at its arrival.
 
         Raises:
             ChildEndedError: If the child has ended and all its messages were received.
@@ -327,7 +327,7 @@ class ChildProcess:
 
     @property
     def _output_closed_for(self) -> float:
-        """Seconds since the end of standard output; 0 while it is open."""
+        """Seconds since the child closed its standard output; 0 while it is open."""
         closed_at = self._output_closed_at
         return 0.0 if closed_at is None else time.monotonic() - closed_at
 
@@ -347,7 +347,7 @@ class ChildProcess:
         return self._popen.poll() is not None
 
     def _read_output(self) -> bool:
-        """Read what is available; return False at the end of the stream."""
+        """Read the available data; return False at the end of the stream."""
         try:
             data = os.read(self._output, _READ_BYTES)
         except BlockingIOError:
@@ -380,7 +380,7 @@ class ChildProcess:
         self._listen.on_message()
 
     def _read_error(self) -> bool:
-        """Read what is available; return False at the end of the stream."""
+        """Read the available data; return False at the end of the stream."""
         try:
             data = os.read(self._error, _READ_BYTES)
         except BlockingIOError:
@@ -456,7 +456,7 @@ class ChildProcess:
         self._listen.on_message()
 
     def _end_group(self) -> None:
-        """End the rest of the process group: processes that the child started and left behind."""
+        """End the rest of the process group: processes that the child started and that are still running."""
         with self._writing:
             self._close_input()
         if not self._group_exists():
@@ -493,7 +493,7 @@ class ChildProcess:
 
 
 def _enlarge(descriptor: int) -> None:
-    """Enlarge a pipe as far as the system allows, if it has a call for it."""
+    """Enlarge a pipe as far as the system allows, if the system has a call for this."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(
             OSError
@@ -502,7 +502,7 @@ def _enlarge(descriptor: int) -> None:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that can be read once the process has exited; None where the system has none."""
+    """Return a descriptor that becomes readable when the process exits; None if the system has no such descriptor."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:

@@ -1,15 +1,15 @@
-"""Messages of the MultiLang protocol, which the daemon and a child process write to each other, one JSON object per line.
+"""Messages of the MultiLang protocol, which the daemon and a child process exchange, one JSON object per line.
 
 ```
 daemon ── initialize, processRecords, leaseLost, shardEnded, shutdownRequested, checkpoint (answer) ──► child
        ◄── status, checkpoint (request) ──────────────────────────────────────────────────────────────
 ```
-The module has both directions, because this package has both sides: the daemon (`encode`, `encode_records`, `decode_child_line`), and a
-child written in Python (`encode`, `decode_daemon_line`). Everything is a pure function of text.
+The module handles both directions, because this package contains both sides: the daemon (`encode`, `encode_records`, `decode_child_line`),
+and a
+child written in Python (`encode`, `decode_daemon_line`). All functions are pure functions of text.
 
-The daemon's messages have exactly the keys of the Java daemon: libraries of children fail at an unknown action and
-at unknown nested objects. The child's lines are read leniently: an unknown field does not make a message
-unreadable, and a line that is not a message becomes `Noise`.
+The daemon's messages have exactly the keys of the Java daemon: the children's libraries raise errors for unknown actions and unknown
+nested objects. The child's lines are read leniently: unknown fields are ignored, and a line that is not a message becomes `Noise`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATUS = "status"
 RECORD = "record"
 
 CALLS = (INITIALIZE, PROCESS_RECORDS, LEASE_LOST, SHARD_ENDED, SHUTDOWN_REQUESTED)
-"""Actions of the daemon that the child answers with a `Status`."""
+"""Actions of the daemon to which the child responds with a `Status`."""
 
 THROTTLING = "ThrottlingException"
 SHUTDOWN = "ShutdownException"
@@ -45,12 +45,12 @@ DEPENDENCY = "KinesisClientLibDependencyException"
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
 
 CHECKPOINT_ERRORS = (THROTTLING, SHUTDOWN, INVALID_STATE, DEPENDENCY, ILLEGAL_ARGUMENT)
-"""Names of errors in answers to checkpoints. They are the Java class names, because children compare them."""
+"""Names of errors in responses to checkpoint requests. They are the names of Java classes, because children compare these names."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 _PIECE = 128 * 1024
-"""Characters of a message after which `encode_records` yields a piece."""
+"""Number of characters after which `encode_records` yields a piece of a message."""
 _SHOWN = 200
 """Maximum characters of a line that `Noise` keeps."""
 _DECODER = json.JSONDecoder()
@@ -60,7 +60,7 @@ class MessageRecord(NamedTuple):
     """A user record in a `ProcessRecords` message.
 
     Attributes:
-        data: Payload in base64, as it is in the message; see `payload`.
+        data: Payload in base64, as in the message; see `payload`.
         sequence_number: Decimal sequence number of the Kinesis record.
         sub_sequence_number: Index in the aggregate from 0; 0 for a record that was not aggregated.
         approximate_arrival_timestamp: Arrival in milliseconds since 1970; None if unknown.
@@ -93,9 +93,8 @@ class Initialize:
     """The first message: the shard, and the checkpoint in its lease.
 
     Attributes:
-        sequence_number: A decimal sequence number, ``TRIM_HORIZON``, ``LATEST`` or ``AT_TIMESTAMP``; None without a
-            checkpoint.
-        sub_sequence_number: Index in the aggregate; 0 for a sentinel; None without a checkpoint.
+        sequence_number: A decimal sequence number, ``TRIM_HORIZON``, ``LATEST`` or ``AT_TIMESTAMP``; None if there is no checkpoint.
+        sub_sequence_number: Index in the aggregate; 0 for a sentinel; None if there is no checkpoint.
     """
 
     action: ClassVar[str] = INITIALIZE
@@ -106,7 +105,7 @@ class Initialize:
 
 @dataclass(frozen=True)
 class ProcessRecords:
-    """The next user records of the shard, in order; aggregates are opened.
+    """The next user records of the shard, in order and already deaggregated.
 
     ``millis_behind_latest`` is the distance from the last record to the tip of the shard; None if unknown.
     """
@@ -118,28 +117,28 @@ class ProcessRecords:
 
 @dataclass(frozen=True)
 class LeaseLost:
-    """Another worker continues with the shard; checkpoints are no longer possible."""
+    """Another worker now processes the shard; checkpoints are no longer possible."""
 
     action: ClassVar[str] = LEASE_LOST
 
 
 @dataclass(frozen=True)
 class ShardEnded:
-    """All records of the shard were delivered. The child must checkpoint before it answers."""
+    """All records of the shard were delivered. The child must checkpoint before it responds."""
 
     action: ClassVar[str] = SHARD_ENDED
 
 
 @dataclass(frozen=True)
 class ShutdownRequested:
-    """The worker stops or hands off the lease: the last chance to checkpoint. `LeaseLost` follows."""
+    """The worker stops or hands off the lease, so the child can checkpoint for the last time. `LeaseLost` follows."""
 
     action: ClassVar[str] = SHUTDOWN_REQUESTED
 
 
 @dataclass(frozen=True)
 class CheckpointAnswer:
-    """Answer to a `CheckpointRequest`, with the numbers of the request.
+    """Response to a `CheckpointRequest`, with the numbers of the request.
 
     ``error`` is usually one of `CHECKPOINT_ERRORS`; None on success.
     """
@@ -152,7 +151,7 @@ class CheckpointAnswer:
 
 @dataclass(frozen=True)
 class Status:
-    """The child's answer to a call. ``response_for`` is the action of the call; None if the message has none."""
+    """The child's answer to a call. ``response_for`` is the action of the call; None if the message does not name it."""
 
     action: ClassVar[str] = STATUS
     response_for: str | None
@@ -163,9 +162,9 @@ class CheckpointRequest:
     """The child asks for a checkpoint.
 
     Attributes:
-        sequence_number: None means everything that was delivered to the child.
+        sequence_number: None checkpoints all records that were delivered to the child.
         sub_sequence_number: Index in the aggregate; None means 0.
-        problem: Reason why the position cannot be read; None if it can be read. Such a request is answered with `ILLEGAL_ARGUMENT`.
+        problem: Reason why the position is unreadable; None if it is readable. The response to an unreadable request is `ILLEGAL_ARGUMENT`.
     """
 
     action: ClassVar[str] = CHECKPOINT
@@ -176,7 +175,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True)
 class Noise:
-    """A line of a child that is not a message. Its first 200 characters are logged, and nothing else happens."""
+    """A line of a child that is not a message. Its first 200 characters are logged, and it has no other effect."""
 
     text: str
 
@@ -191,7 +190,7 @@ ChildMessage = Status | CheckpointRequest
 def encode(message: DaemonMessage | ChildMessage) -> bytes:
     """Return the line of a message, with the line feed at its end.
 
-    It is ASCII: other characters are escaped, so the line is the same in every locale.
+    The line is ASCII: other characters are escaped, so it is the same in every locale.
     """
     if isinstance(message, ProcessRecords):
         return b"".join(_pieces(message.records, message.millis_behind_latest))
@@ -223,9 +222,9 @@ def _line(value: Mapping[str, object]) -> bytes:
 
 
 def encode_records(records: Iterable[UserRecord], millis_behind_latest: int | None) -> Iterator[bytes]:
-    """Yield the line of a ``processRecords`` message in pieces, so that a large batch is never in memory as one text.
+    """Yield the line of a ``processRecords`` message in pieces, so that memory never holds a large batch as one text.
 
-    A piece has 128 KiB, plus at most one record; the last one ends with the line feed.
+    A piece has 128 KiB, plus at most one record; the last piece ends with the line feed.
     """
     return _pieces(map(_message_record, records), millis_behind_latest)
 
@@ -319,8 +318,8 @@ def decode_daemon_line(line: str | bytes) -> DaemonMessage:
     """Read a line of a daemon, with or without its line feed, as a child does. Unknown keys are ignored.
 
     Raises:
-        ProtocolError: If it is not a message: not a JSON object, an unknown action, or a key that is missing or of the
-            wrong type. The message names it, and does not contain the line.
+        ProtocolError: If the line is not a message, because it is not a JSON object, has an unknown action, or lacks a key or has a value
+            of the wrong type. The error's message names the problem, and does not contain the line.
     """
     try:
         value = json.loads(line)

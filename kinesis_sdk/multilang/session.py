@@ -26,7 +26,7 @@ from kinesis_sdk.multilang.process import ChildEndedError, ChildHungError, Child
 from kinesis_sdk.multilang.protocol import SHARD_ENDED, encode
 
 _SHARD_END_RETRIES = 60.0
-"""Seconds for which a checkpoint in shardEnded is retried after transient failures. A child that gives up here has finished the
+"""Seconds for which a checkpoint in shardEnded is retried after transient failures. If it fails for longer, the child has finished the
 shard, but the end of the shard is not stored.
 """
 _SHARD_END_PAUSE = 1.0
@@ -34,7 +34,7 @@ _SHARD_END_PAUSE = 1.0
 
 
 class CallFailedError(Exception):
-    """A call failed, and with it the child. The message is a sentence about the child without its subject.
+    """A call failed, so the child counts as failed. The message is the predicate of a sentence whose subject is the child.
 
     ``hung`` says whether the child does not respond, so that waiting for it is useless.
     """
@@ -85,9 +85,9 @@ class ChildSession:
         self._turn = threading.Lock()
 
     def call(self, action: str, pieces: Iterable[bytes], checkpointer: Checkpointer | None = None) -> None:
-        """Send the line of a message and serve the child until it has answered.
+        """Send the line of a message and serve the child until it has responded.
 
-        ``checkpointer`` is for the checkpoints that the child requests in this call.
+        ``checkpointer`` stores the checkpoints that the child requests in this call.
 
         Raises:
             CallFailedError: If the child has ended, hangs, or does not follow the protocol.
@@ -151,7 +151,7 @@ class ChildSession:
         self._conversation.sent(self._clock.monotonic())
 
     def _checkpoint(self, checkpointer: Checkpointer, step: Checkpoint) -> str | None:
-        """Carry out a checkpoint; return the name of its error, None on success."""
+        """Carry out a checkpoint; return the name of the error, or None on success."""
         until = self._clock.monotonic() + _SHARD_END_RETRIES
         while True:
             try:
@@ -180,7 +180,7 @@ class ChildSession:
                 return None
 
     def note_exception(self, line: str) -> None:
-        """Let the open call fail when it is answered, because the library only printed an exception of the application's code."""
+        """Let the open call fail when the child responds, because its library only printed an exception of the application's code."""
         self._exception = line
 
     # Between two calls

@@ -1,7 +1,7 @@
-"""Settings of the daemon: a properties file of the MultiLangDaemon, with a few keys more.
+"""Settings of the daemon: a properties file of the MultiLangDaemon, with a few additional keys.
 
-`kinesis_sdk.consumer.properties` reads all keys of the KCL. This module reads the keys of the daemon itself, including
-those that only this daemon has. The Java daemon ignores unknown keys, so one file serves both.
+`kinesis_sdk.consumer.properties` reads all keys of the KCL. This module reads the keys of the daemon itself, including the keys that only
+this daemon has. The Java daemon ignores unknown keys, so one file serves both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kinesis_sdk.multilang.command import split_command
 EXIT_GRACE = 5.0
 """Seconds from closing a child's input to SIGTERM, and again from SIGTERM to SIGKILL."""
 DEFAULT_SHUTDOWN_GRACE = 30.0
-"""Seconds for a clean stop, if the file has no ``shutdownGraceMillis``."""
+"""Seconds for a clean stop if the file does not contain ``shutdownGraceMillis``."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a child is started again: after its first failure, and the maximum."""
 _MAX_CALLS = 1000
@@ -37,14 +37,14 @@ OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "recognizeRepetitions": ("true", "false"),
     "workerMetrics": ("off", "lease_table", "separate_table"),
 }
-"""Keys that only this daemon has, with their values; the first one is the default."""
+"""Keys that only this daemon has, with their possible values; the first value is the default."""
 EXIT_GRACE_KEY = "childExitGraceMillis"
-"""Another key of this daemon: milliseconds that a child has to exit."""
+"""Key that only this daemon has: milliseconds that a child may take to exit."""
 _MAX_EXIT_GRACE = 600_000
 LEASE_STORE_KEY = "leaseStore"
-"""Another key of this daemon: URL of a lease store that is not DynamoDB, as in ``LeaseTableConfig.lease_store``."""
+"""Key that only this daemon has: URL of a lease store other than DynamoDB, as in ``LeaseTableConfig.lease_store``."""
 BATCH_RECORDS_KEY = "batchRecords"
-"""Another key of this daemon: maximum records of a ``processRecords`` message, as ``ConsumerConfig.batch_records``."""
+"""Key that only this daemon has: maximum records of a ``processRecords`` message, as in ``ConsumerConfig.batch_records``."""
 _MOST_BATCH_RECORDS = 1_000_000_000
 _FURTHER_KEYS = (EXIT_GRACE_KEY, LEASE_STORE_KEY, BATCH_RECORDS_KEY)
 
@@ -56,7 +56,7 @@ class DaemonSettings:
     Attributes:
         words: Words of the command that is started for each shard.
         stream: Name or ARN of the stream.
-        worker_id: Id of the worker; None for a new one at each start.
+        worker_id: Id of the worker; None generates a new id at each start.
         client: Region, endpoints, credentials.
         metrics: CloudWatch metrics; None uploads none.
         call_timeout: Seconds that a child may take for each message while a call is open; None for no limit.
@@ -67,7 +67,7 @@ class DaemonSettings:
         on_child_exception: Reaction to an exception of the application's code that the child's library only prints:
             ``ignore``, or ``restart`` as after a failure.
         exit_grace: Seconds from a child's last call to SIGTERM, and again from SIGTERM to SIGKILL.
-        notes: Keys without the effect that their names promise, with the reason.
+        notes: Keys that do not have the effect that their names suggest, with the reason.
     """
 
     words: tuple[str, ...]

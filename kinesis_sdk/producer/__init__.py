@@ -1,4 +1,4 @@
-"""Producer: a KPL in one Python process."""
+"""The producer: the features of the KPL in one Python process."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
         result = await producer.put("orders", "customer-7", b"...")   # accepted: there was room
         stored = await result                                          # stored: where
 
-Waiting takes no thread. A `put` without room registers a callback with the engine, which is called when there may be room.
-Results arrive at the loop in groups, one group per PutRecords response, with one ``call_soon_threadsafe`` per group. The
-loop's thread runs the same code as `Producer.put`, which takes a few microseconds.
+Waiting takes no thread. If the buffer is full, `put` registers a callback, which the engine calls when there may be room.
+Results arrive at the loop in groups, one group per PutRecords response, with one ``call_soon_threadsafe`` per group. The loop's thread
+runs the same code as `Producer.put`; it takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class AsyncProducer:
         session: As for `Producer`.
         region_name: As for `Producer`.
         endpoint_url: As for `Producer`.
-        on_send_error: As for `Producer`; runs on a thread of the producer, not on the loop's thread.
-        on_record_failed: As for `Producer`; runs on a thread of the producer, not on the loop's thread.
+        on_send_error: Hook, see `Producer`; runs on a thread of the producer, not on the loop's thread.
+        on_record_failed: Hook, see `Producer`; runs on a thread of the producer, not on the loop's thread.
         metrics: As for `Producer`.
-        interceptors: As for `Producer`; `on_put` and `on_accepted` run on the thread of the loop.
+        interceptors: See `Producer`; `on_put` and `on_accepted` run on the thread of the loop.
         clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter; pass a seeded instance for reproducible runs.
 
-    The constructor creates a boto3 client, which reads files for some tenths of a second. Create the producer before the
+    The constructor creates a boto3 client, which reads files and takes some tenths of a second. Create the producer before the
     loop runs, or pass a ``client``.
 
     Attributes:
@@ -119,12 +119,15 @@ class AsyncProducer:
         explicit_hash_key: str | int | None = None,
         **options: Unpack[PutOptions],
     ) -> asyncio.Future[PutResult]:
-        """Accept one record. It takes the arguments of `Producer.put`. While the buffer is full, wait for at most ``put_timeout``.
+        """Accept one record.
 
-        Calls that wait for room are served in their order. If it raises an error or is cancelled, the record is not accepted.
+        It takes the arguments of `Producer.put`. While the buffer is full, the call waits for at most ``put_timeout``.
+
+        Calls that wait for room are served in the order in which they were made. If the call raises an error or is cancelled, the record
+        is not accepted.
 
         Returns:
-            A future of this loop; awaiting it returns the `PutResult` or raises `RecordFailedError`. Cancelling it (as
+            A future on this loop; awaiting it returns the `PutResult` or raises `RecordFailedError`. Cancelling it (as
             ``asyncio.wait_for`` does) does not cancel the record.
 
         Raises:
@@ -189,7 +192,7 @@ class AsyncProducer:
             The futures, in the order of the records.
 
         Raises:
-            PutManyError: If a record was not accepted. Earlier records were accepted, and the error has their futures. Its
+            PutManyError: If a record was not accepted. Earlier records were accepted, and the error contains their futures. Its
                 cause is the error of `put` for that record, or of the iterable.
             ProducerError: As `put`.
         """
@@ -255,7 +258,7 @@ class AsyncProducer:
         return 0 if done.done() else self._engine.left(epoch)
 
     async def close(self, timeout: float | None = None) -> int:
-        """Flush, then stop; see `Producer.close`. A thread completes it even if the coroutine is cancelled.
+        """Flush, then stop; see `Producer.close`. A thread completes the close even if the coroutine is cancelled.
 
         Args:
             timeout: As for `Producer.close`.
@@ -267,7 +270,7 @@ class AsyncProducer:
         return await side.loop.run_in_executor(None, self.producer.close, timeout)
 
     def stats(self) -> ProducerStats:
-        """Return counts since the start, over all streams."""
+        """Return the counts since the start, summed over all streams."""
         return self.producer.stats()
 
     async def __aenter__(self) -> AsyncProducer:
@@ -310,7 +313,7 @@ class AsyncProducer:
     async def _prepared(
         self, put: Put, kind: type[PendingRecord] = PendingRecord
     ) -> tuple[Put, StreamPipeline, PendingRecord, bytes, bytes]:
-        """Return a record after the interceptors, as the engine needs it: pipeline, record, payload, hash key."""
+        """Apply the interceptors to a record; return the arguments for the engine: pipeline, record, payload, hash key."""
         producer = self.producer
         put = producer._intercepted(put)
         pipeline = producer._pipeline(put.stream)
@@ -362,8 +365,8 @@ class _LoopSide:
     """State of the producer on one event loop.
 
     Attributes:
-        queue: Calls that wait for room, in their order. The future of a call is set when it should try again.
-        results: Futures whose records have their final result, to be completed on the loop.
+        queue: Calls that wait for room, in the order in which they were made. The future of a call is set when it should try again.
+        results: Futures whose records have their final result; the loop must still complete them.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -387,7 +390,10 @@ class _LoopSide:
             _LOGGER.debug("event loop was closed before its results arrived: %s", error)
 
     def notice(self) -> None:
-        """Have the loop deliver `results`; one message serves all results until it is processed. May be called from any thread."""
+        """Make the loop deliver `results`; one message to the loop covers all results that are added until the loop processes it.
+
+        May be called from any thread.
+        """
         # No result is lost: a thread that reads False after `_deliver` has set it sends another message. A thread that reads
         # True before that has already appended its result, and `_deliver` reads the results only after setting False.
         if not self._delivering:

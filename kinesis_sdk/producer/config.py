@@ -56,8 +56,9 @@ class ProducerConfig:
     """Maximum bytes of one aggregated record, 64 to 10,485,760. A larger user record is not aggregated."""
 
     compression: Literal["zstd"] | None = None
-    """Compress aggregates: ``zstd``, or None. Needs the extra ``zstd``, and readers that support it: this SDK with the same extra, and Java
-    programs with a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds the compressed size, on average
+    """Compress aggregates: ``zstd``, or None. Needs the extra ``zstd``, and readers that support it: this SDK with the same extra, or Java
+    programs that add a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds the compressed size, on
+    average
     and not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms count for ``max_buffered_bytes`` until
     they are stored. No effect on streams that place records themselves, because their records are not aggregated."""
 
@@ -68,53 +69,57 @@ class ProducerConfig:
     """Maximum bytes (data and partition keys) of one PutRecords request, 52,224 to 10,485,760."""
 
     record_max_buffered_time: float = 0.1
-    """Seconds that a record waits for other records in its aggregate, 0 to 3,600. To share a request with other shards, it may wait up to a
-    fifth (at most 50 ms) less or more."""
+    """Seconds that a record waits for other records in its aggregate, 0 to 3,600. To share a request with other shards, it may wait up to
+    a fifth shorter or longer (at most 50 ms)."""
 
     record_ttl: float = 30.0
-    """Seconds after `put` at which a record that is not stored yet fails, with its real cause; 0.1 to 604,800."""
+    """Seconds after `put` at which a record that is not stored yet fails with the cause of its last failure; 0.1 to 604,800."""
 
     rate_limit: int = 150
     """Per cent of a shard's limits (1,000 records/s, 1 MiB/s) that this producer may use; 1 to 10,000. Above 100, a single producer
     can fill a shard although Kinesis counts differently from the producer."""
 
     fail_if_throttled: bool = False
-    """Fail a record at once if Kinesis throttles it, instead of retrying it."""
+    """Whether a record fails at once if Kinesis throttles it, instead of being retried."""
 
     record_distribution_strategy_default: Literal["UNSET", "AUTO", "USER_PARTITION_KEY"] = "UNSET"
-    """Assumption about a stream until its summary says how records are placed, or if the permission for ``DescribeStreamSummary`` is
-    missing. ``AUTO``: the stream places records itself, so nothing is aggregated. ``USER_PARTITION_KEY``: by partition key, and records
-    without a key are rejected. ``UNSET``: by partition key, and records without a key wait for the summary."""
+    """Assumption about how a stream places records, until its summary has been read, or if the permission for ``DescribeStreamSummary`` is
+    missing. ``AUTO``: the stream places records itself, so nothing is aggregated. ``USER_PARTITION_KEY``: the stream places records by
+    partition key, and records without a key are rejected. ``UNSET``: the stream places records by partition key, and records without a key
+    wait for the summary."""
 
     describe_stream_summary_interval: float = 300.0
-    """Seconds after which the summary is read again, 0.5 to 604,800, while there are records for the stream. This concerns streams that
-    place records themselves, and other streams when they get a record without a partition key. If a stream begins to place records itself,
-    the producer notices at once, by the shards in which its records land."""
+    """Seconds after which the summary is read again, 0.5 to 604,800, while there are records for the stream. This applies to streams that
+    place records themselves, and to other streams when a record without a partition key is put. If a stream begins to place records
+    itself, the producer notices this at once from the shards in which its records land."""
 
     missing_stream: Literal["fail", "wait"] = "fail"
-    """Handling of records for a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
-    until it exists, as by the KPL, or fail with that cause when their ``record_ttl`` ends. Use ``wait`` for streams that are deleted and
+    """Handling of records for a stream that does not exist. ``fail``: they fail at once. ``wait``: like the KPL, the producer keeps them
+    until the stream exists; they fail with that cause when their ``record_ttl`` ends. Use ``wait`` for streams that are deleted and
     recreated, or created by a later deployment. While records wait, the producer checks at least every two seconds whether the stream
     exists, and sends nothing to it."""
 
     ordering: Literal["none", "per_shard"] = "none"
-    """``per_shard`` stores the records of a partition key in the order in which they were put. It costs throughput: one Kinesis record
+    """``per_shard`` stores the records of a partition key in the order in which they were put. It reduces throughput to one Kinesis record
     per shard and round trip (see `kinesis_sdk.producer.stream.ordered`)."""
 
     idempotent: bool = False
-    """Give each record an identity, so that this SDK's readers recognize a record that the producer had to send again, and deliver it once;
-    see `docs/repetitions.md`. Every record is then sent in an aggregate, even if it is the only one. An attempt of unknown outcome is
-    repeated 4 s after the first attempt at the earliest. Needs the permission ``ListShards``, and has no effect for
+    """Whether each record gets an identity, so that this SDK's readers recognize a record that the producer had to send again, and deliver
+    it once; see `docs/repetitions.md`. Every record is then sent in an aggregate, even if it is the only one. If the outcome of an attempt
+    is unknown, the record is sent again 4 s after the first attempt at the earliest. Needs the permission ``ListShards``, and has no
+    effect for
     streams that place records themselves."""
 
     dedup_namespace: str | None = None
-    """Namespace of each ``dedup_id`` of `Producer.put`, 1 to 128 characters, such as the name of the service. Records of different namespaces
-    are different records, even with equal names. All producers that may put the same record need the same namespace. With None, a
+    """Namespace of each ``dedup_id`` of `Producer.put`, 1 to 128 characters, such as the name of the service. Records in different
+    namespaces are different records, even if their names are equal. All producers that may put the same record need the same namespace.
+    With None, a
     record must not have a ``dedup_id``. Needs ``idempotent=True``."""
 
     dedup_secret: bytes | None = field(default=None, repr=False)
-    """Key of the digest of each ``dedup_id``, 16 to 64 bytes. Without it, a program that may put records into the stream, and knows namespace, key and
-    ``dedup_id`` of a future record, can put another record of that name first; readers then leave out the real record. All producers of
+    """Key of the digest of each ``dedup_id``, 16 to 64 bytes. Without a secret, a program that may put records into the stream, and knows
+    the namespace, key and ``dedup_id`` of a future record, can put another record with that name first; readers then leave out the real
+    record. All producers of
     a namespace need the same secret; readers need none. If the secret changes, a record that is put with the old secret and again with the
     new secret counts as two: it may be delivered twice, and is never lost. Needs ``dedup_namespace``."""
 
@@ -132,8 +137,9 @@ class ProducerConfig:
 
     wire_format: Literal["json", "cbor"] = "json"
     """Encoding of PutRecords. With ``cbor``, which the AWS SDK for Java uses, requests with large Kinesis records (2 KiB and more on average,
-    or 512 bytes without the extra ``fast``) take a quarter fewer bytes and two thirds of the CPU time; other requests stay JSON. The stored
-    records are the same. It was not tried on AWS yet, and not every endpoint supports it; see `docs/endpoints.md`."""
+    or 512 bytes without the extra ``fast``) take a quarter fewer bytes and two thirds of the CPU time; other requests are still sent as
+    JSON. The stored
+    records are the same. This encoding has not been tested on AWS yet, and not every endpoint supports it; see `docs/endpoints.md`."""
 
     request_timeout: float = 6.0
     """Seconds to wait for a response, 0.1 to 600. The records of a request that times out may have been stored."""
@@ -143,24 +149,24 @@ class ProducerConfig:
 
     max_buffered_bytes: int = 64 * 1024 * 1024
     """Maximum bytes that the producer holds: payload, keys and bookkeeping of every record that has no final result yet, and compressed
-    forms; 65,536 and more. `put` waits when it is reached. Requests in flight hold their encoded form in addition, up to some three times
-    their payload."""
+    forms; at least 65,536. `put` waits when this bound is reached. In addition, requests in flight hold their encoded form, which is up to
+    about three times their payload."""
 
     max_buffered_records: int | None = None
-    """Maximum number of records without a final result, in addition to the bound on their bytes; 1 and more. None means that only bytes
+    """Maximum number of records without a final result, in addition to the bound on their bytes; at least 1. None means that only bytes
     count: each record is charged about 800 bytes in addition to its own, so 64 MiB hold at most some 83,000 records."""
 
     put_timeout: float | None = None
-    """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,
-    0 raises at once."""
+    """Seconds that `put` waits for room before it raises `BufferFullError`; None waits without limit, 0 raises at once."""
 
     serializer: Serializer | Mapping[str, Serializer] | None = None
-    """Encodes the values that are put, which then need not be bytes; see `kinesis_sdk.serialization`. One for all streams, or a
-    mapping from stream names to serializers; records of a stream that is not in it are put as bytes. None: all records are put as bytes."""
+    """Serializer of the values that are put, which then need not be bytes; see `kinesis_sdk.serialization`. One serializer for all
+    streams, or a mapping from stream names to serializers; records of a stream that is not in the mapping are put as bytes. None: all
+    records are put as bytes."""
 
     metrics_level: Literal["none", "summary", "detailed"] = "none"
-    """Level of detail of the metrics for CloudWatch, if the producer has no ``metrics`` of its own. The KPL's default is ``detailed``: then
-    CloudWatch charges for 8 metrics per shard."""
+    """Level of detail of the metrics for CloudWatch, if the producer has no ``metrics`` of its own. The KPL's default is ``detailed``, for
+    which CloudWatch charges 8 metrics per shard."""
 
     metrics_granularity: Literal["global", "stream", "shard"] = "shard"
     """Finest dimension of the metrics."""
@@ -173,7 +179,7 @@ class ProducerConfig:
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> ProducerConfig:
-        """Return the settings of a KPL ``.properties`` file, including metrics: without keys for them, the KPL's ``detailed``.
+        """Return the settings of a KPL ``.properties`` file; its metrics level defaults to the KPL's, ``detailed``.
 
         Settings for which the KPL has no key keep their defaults: ``max_inflight_requests_per_shard``, for example, or
         ``missing_stream``. To wait for streams that do not exist, as the KPL does, use
@@ -181,10 +187,10 @@ class ProducerConfig:
 
         Keys without effect are logged as warnings with the reason: unknown keys, keys without a meaning here, values that were
         reduced, and keys about region, endpoints, certificates and proxy, which are settings of the client.
-        `kinesis_sdk.producer.properties.load_properties` returns all of it as data.
+        `kinesis_sdk.producer.properties.load_properties` returns all settings and reasons as data.
 
         Raises:
-            ConfigError: If the KPL would reject a value; names the key.
+            ConfigError: If the KPL would reject a value; the message names the key.
             OSError: If the file cannot be read.
         """
         from kinesis_sdk.producer.properties import load_properties

@@ -8,8 +8,8 @@
 | `Completion` | the end of records: hooks, metrics, futures, room, callbacks |
 | `ReentryGuard` | which calls could not end, and are rejected |
 
-Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise. So callers' threads do as
-little as possible: the I/O loop flushes and makes room on request, and an `accept` that was interrupted is undone.
+Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise errors. So callers' threads do
+as little as possible: they request flushes and room from the I/O loop, and an `accept` that was interrupted is undone.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 ALL_TAKEN: Final = object()
-"""Returned by `Engine.accept_many` when no item is left. An object of its own, because None could be an item."""
+"""Returned by `Engine.accept_many` when no item is left. This is a separate object, because None could be an item."""
 
 _JOIN_TIMEOUT = 2.0
-"""Seconds that `close` waits for threads that have nothing left to do."""
+"""Seconds that `close` waits for the end of threads that have finished their work."""
 
 
 class Engine:
@@ -118,7 +118,7 @@ class Engine:
         timeout: float | None,
         kind: type[PendingRecord] = PendingRecord,
     ) -> PendingRecord:
-        """Take ownership of a plain record, of a ``kind``: it will end with a result or a failure.
+        """Take ownership of a plain record of a ``kind``: it will end with a result or a failure.
 
         Wait at most ``timeout`` seconds for room; None waits as long as it takes. Without room, raises `BufferFullError`.
         """
@@ -209,9 +209,9 @@ class Engine:
 
         Args:
             pipeline: Pipeline of their stream.
-            items: The records. Taking one runs no code of users, because the lock is held.
+            items: The records. Accepting such a record runs no code of users, because the lock is held.
             hash_of: Returns the effective hash key (16 bytes) of a partition key; None if the key is not valid.
-            accepted: Receives each accepted record, so it also shows how many records an interrupted call accepted.
+            accepted: List to which each accepted record is appended, so it also shows how many records an interrupted call accepted.
 
         Returns:
             The first item that is not a plain record, which the caller passes to `accept`; `ALL_TAKEN` if there is none.
@@ -306,7 +306,7 @@ class Engine:
     ) -> bool:
         """`accept` without waiting for room; return whether the record was accepted.
 
-        If there is no room, ``listener`` is called once: when there may be some, or when nothing is accepted any longer.
+        If there is no room, ``listener`` is called once: when there may be room, or when nothing is accepted any longer.
         """
         self._reentry.check_not_interrupted()
         with self._lock:
@@ -334,7 +334,7 @@ class Engine:
             self._shared.check_open()
 
     def rejected_for_size(self, pipeline: StreamPipeline) -> None:
-        """Note a record above its stream's known size limit, which may have been raised since."""
+        """Note a record above its stream's known size limit, because the limit may have been raised in the meantime."""
         self._reentry.check_not_interrupted()
         with self._lock:
             pipeline.topology.doubt_rarely(self._now())
@@ -349,9 +349,9 @@ class Engine:
     # ------------------------------------------------------------------ flush and close
 
     def flush(self, timeout: float | None) -> int:
-        """Send everything now; wait until all records accepted before have a final result and their callbacks have run.
+        """Send all buffered records now; wait until all records accepted before the call have a final result and their callbacks have run.
 
-        Returns the number of records that are left after ``timeout`` seconds (None waits as long as it takes); 0 is success.
+        Returns the number of records that are left after ``timeout`` seconds (None waits without limit); 0 is success.
 
         Raises:
             ProducerError: If called from a callback or hook of the producer, or from a signal handler that interrupted it.
@@ -374,7 +374,7 @@ class Engine:
             return epoch
 
     def left(self, epoch: int) -> int:
-        """Return how many records a flush still waits for: without a final result, or with callbacks that have not run."""
+        """Return the number of records that a flush still waits for: without a final result, or with callbacks that have not run."""
         with self._lock:
             return self._usage.left(epoch)
 
@@ -423,7 +423,7 @@ class Engine:
         return left
 
     def forget_after_fork(self) -> None:
-        """In a forked child, reject everything: the threads do not exist there, and locks may be held for ever."""
+        """Reject all calls in a forked child: the threads do not exist there, and locks may be held forever."""
         shared = self._shared
         shared.renew_locks()
         self._copy_locks()
@@ -439,7 +439,7 @@ class Engine:
     # ------------------------------------------------------------------ what there is
 
     def full(self, timeout: float | None) -> BufferFullError:
-        """Return the error for a wait of ``timeout`` seconds without room."""
+        """Return the error for a caller that waited ``timeout`` seconds and found no room."""
         with self._lock:
             return self._usage.full(timeout)
 
@@ -460,7 +460,7 @@ class Engine:
 
     @property
     def outstanding(self) -> tuple[int, float]:
-        """Number of records without a final result, and age of the oldest (seconds). Visits every record."""
+        """Number of records without a final result, and age of the oldest record in seconds. Visits every record."""
         with self._lock:
             live = [
                 record for pipeline in self._shared.pipelines.values() for record in pipeline.pending.live
@@ -534,7 +534,7 @@ class Engine:
             raise self._usage.full(timeout)
 
     def _drain(self, timeout: float | None) -> int:
-        """Flush; return how many records are left after ``timeout`` seconds."""
+        """Flush; return the number of records that are left after ``timeout`` seconds."""
         usage = self._usage
         epoch = self._request_flush()
         if usage.left(epoch):
@@ -553,7 +553,7 @@ class Engine:
     # ------------------------------------------------------------------ without the lock
 
     def _await_rest(self, ends: float | None) -> int:
-        """Wait for final results and callbacks; return how many records still lack a result or a callback at ``ends``."""
+        """Wait for final results and callbacks; return the number of records that still lack a result or a callback at ``ends``."""
         completion, usage = self._completion, self._usage
         with self._lock:
             if not completion.is_at_rest():

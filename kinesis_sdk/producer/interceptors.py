@@ -26,8 +26,8 @@ class SendRequest:
     Attributes:
         stream: The stream.
         kinesis_records: Number of Kinesis records in it.
-        size: Bytes that Kinesis counts: data and partition keys.
-        rejected: Number of Kinesis records that Kinesis rejected; None before the response, and if the call failed as a whole.
+        size: Bytes as Kinesis counts them: data and partition keys.
+        rejected: Number of Kinesis records that Kinesis rejected; None before the response and if the call failed as a whole.
     """
 
     def __init__(self, stream: StreamId, batch: Batch) -> None:
@@ -54,10 +54,10 @@ class ProducerInterceptor:
     """
 
     def on_put(self, put: Put) -> Put:
-        """Return the record to put: the same, or a changed one (``put._replace(headers={**put.headers, "tenant": "acme"})``).
+        """Return the record to put: the same record, or a changed copy (``put._replace(headers={**put.headers, "tenant": "acme"})``).
 
         Called for each record, before the serializer, without locks, on the caller's thread (with `AsyncProducer`, the event
-        loop's). If it raises an error, ``put`` raises the same, and the record is not accepted.
+        loop's). If it raises an error, ``put`` raises the same error, and the record is not accepted.
         """
         return put
 
@@ -75,10 +75,13 @@ class ProducerInterceptor:
         self,
         request: SendRequest,  # noqa: ARG002 - for subclasses
     ) -> AbstractContextManager[None]:
-        """Return a context manager; the PutRecords call is made inside it. If the call fails as a whole, the manager gets the error.
+        """Return a context manager; the PutRecords call is made inside it.
 
-        Called on threads of the producer, several at a time; each sends nothing else meanwhile. An exception from the context
-        manager is logged and otherwise ignored. The manager cannot suppress an error of the call.
+        If the call fails as a whole, the context manager gets the error.
+
+        Called on several threads of the producer at a time; while a thread is in the method, it sends no other request. An exception from
+        the context
+        manager is logged and otherwise ignored. The context manager cannot suppress an error of the call.
         """
         return nullcontext()
 
@@ -108,7 +111,7 @@ class Interceptors:
         return put
 
     def accepted(self, put: Put, record: PendingRecord) -> None:
-        """Tell the interceptors that a record was accepted."""
+        """Notify the interceptors that a record was accepted."""
         for one in self._interceptors:
             try:
                 one.on_accepted(put, record)

@@ -59,7 +59,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _KEY_CACHE_SIZE = 65_536
 
 NO_KEY_HASH = bytes(16)
-"""Replaces the hash key of a record without a partition key; it is never sent."""
+"""Placeholder for the hash key of a record without a partition key; it is never sent."""
 
 _BATCH_RECORDS = 256
 _BATCH_BYTES = 1024 * 1024
@@ -80,7 +80,7 @@ KeyedData: TypeAlias = (
 
 
 class Producer:
-    """Producer of user records for Kinesis streams: aggregated, collected, rate-limited and retried.
+    """Puts user records into Kinesis streams: aggregates, collects, rate-limits and retries them.
 
     One producer serves any number of streams and threads. Use it as a context manager, or call `close`.
 
@@ -88,46 +88,48 @@ class Producer:
             future = producer.put("orders", "customer-7", b"...")
             print(future.result().sequence_number)
 
-    An accepted record ends in exactly one of two ways: its future has a `PutResult`, or its future raises `RecordFailedError` with the
-    real cause and all attempts. Delivery is at least once: a retry can store a record twice, after a request that timed out or an
+    An accepted record ends in exactly one of two ways: its future returns a `PutResult`, or its future raises `RecordFailedError` with the
+    underlying error and all attempts. Delivery is at least once: a retry can store a record twice, after a request that timed out or an
     aggregate that landed across a reshard. With ``idempotent=True``, this SDK's readers deliver it once. A retry may overtake newer
     records; use ``ordering="per_shard"`` if order matters.
 
     There are four ways to put: `put` (returns a future, waits for room), `try_put` (a future or None, never waits), `put_many` (many
-    records at once), `send` (no future). ``put_timeout`` says what happens when the buffer is full: wait as long as it takes (None,
-    the default), wait at most this many seconds and raise `BufferFullError`, or raise at once (0). `kinesis_sdk.AsyncProducer` is the
+    records at once), `send` (no future). ``put_timeout`` controls calls while the buffer is full: they wait without limit (None, the
+    default), wait at most this number of seconds and raise `BufferFullError`, or raise it at once (0). `kinesis_sdk.AsyncProducer` is the
     same for asyncio.
 
     Callbacks of futures (``add_done_callback``) run on the producer's sending threads, several at a time; hooks run there or on
-    the thread that schedules requests. Inside them the producer's methods do not wait: `put` raises `BufferFullError` if
+    the thread that schedules requests. Inside callbacks and hooks, the producer's methods do not wait: `put` raises `BufferFullError` if
     there is no room, and `flush`, `close` and ``result()`` of a record that is not final raise `ProducerError`. `flush` and
     `close` wait until callbacks have run.
 
     In an AWS Lambda function, create the producer once, outside of the handler, and call `flush` before the handler returns: afterwards
-    the process is frozen, with everything it holds. Records that were not flushed are not lost: the next invocation sends them, and
+    the process is frozen, with all records that it holds. Records that were not flushed are not lost: the next invocation sends them, and
     frozen time does not count against ``record_ttl``.
 
     Args:
         config: Settings; defaults are the KPL's.
         client: A ready boto3 Kinesis client, with ``max_pool_connections`` of at least ``max_connections``
             and its own retries switched off (``total_max_attempts`` 1); None creates one.
-        session: Makes the client, with its credentials and region: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`.
+        session: Creates the client, with its credentials and region: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`.
         region_name: Region for the client.
-        endpoint_url: Endpoint for the client; else botocore's resolution, ``AWS_ENDPOINT_URL`` included.
-            Certificates and proxies are botocore's as well: ``AWS_CA_BUNDLE``, ``HTTPS_PROXY``, or your own ``client``
-            with ``verify=…`` and ``Config(proxies=…)``.
+        endpoint_url: Endpoint for the client; None resolves it as botocore does, including ``AWS_ENDPOINT_URL``.
+            botocore also resolves certificates and proxies: set ``AWS_CA_BUNDLE`` and ``HTTPS_PROXY``, or pass your own ``client`` with
+            ``verify=…`` and ``Config(proxies=…)``.
         on_send_error: Called with a `FailedRecord` for each record of `send` that fails.
-        on_record_failed: Called with a `FailedRecord` for every record that fails, however it was put, and for records left at `close`,
-            while they still have their payloads; for example a `FileSpool`.
-        metrics: Sink of the KPL's metrics, one of `kinesis_sdk.metrics` or your own; it is not closed. None means CloudWatch in the
+        on_record_failed: Called with a `FailedRecord` for every record that fails, whichever method put it, and for records left at
+            `close`, while they still have their payloads; for example a `FileSpool`.
+        metrics: Sink for the KPL's metrics, from `kinesis_sdk.metrics` or your own; the producer does not close it. None means CloudWatch
+            in the
             client's region, unless ``metrics_level`` is ``none`` (the default).
-        interceptors: Called around each record and each request, in their order, see `ProducerInterceptor`.
+        interceptors: Called around each record and each request, in the given order; see `ProducerInterceptor`.
         clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter; pass a seeded instance for reproducible runs.
 
     Raises:
         AwsConfigError: If no client can be created: no region, unknown profile, bad endpoint URL.
-        ConfigError: With ``idempotent=True``, if ``client`` repeats requests by itself. If an interceptor is not a `ProducerInterceptor`.
+        ConfigError: If ``client`` retries requests by itself although ``idempotent=True`` is set. If an interceptor is not a
+            `ProducerInterceptor`.
     """
 
     def __init__(
@@ -204,36 +206,35 @@ class Producer:
         """Accept one record; return at once with the future of its `PutResult`.
 
         Waits only while the buffer is at ``max_buffered_bytes`` (see ``put_timeout``), and never in a callback of
-        a record. If it raises anything, the record was not accepted.
+        a record. If it raises an error, the record was not accepted.
 
         Args:
             stream: Stream name or ARN. Always use either the name or the ARN for a stream. The producer cannot know that both mean the
-                same stream, so each has its own rate limit, and its own order in ordered mode.
-            partition_key: 1 to 256 characters; None for a record without a partition key: only streams that place records themselves
-                accept it (record distribution AUTO). Until it is known whether the stream does, the record waits; if it
-                does not, the record fails with the code ``PartitionKeyRequired``.
+                same stream, so the name and the ARN have separate rate limits, and separate orders in ordered mode.
+            partition_key: 1 to 256 characters; None for a record without a partition key, which only streams accept that place records
+                themselves (record distribution AUTO). The record waits until the producer knows how the stream places records; if by
+                partition key, the record fails with the code ``PartitionKeyRequired``.
             data: Payload, up to the stream's record size limit together with the key; may be empty. With a ``serializer``, the
                 value that it encodes, on this thread.
-            explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
-                partition key.
+            explicit_hash_key: Decimal text or int from 0 to 2^128-1 that determines the shard of the record instead of its partition key.
             dedup_id: Name of the record in the ``dedup_namespace`` of the producer, 1 to 256 characters. Of the records with the same name
                 and the same partition key (or explicit hash key) that are put within ``dedup_window`` of each other, even by
-                several processes, this SDK's readers deliver only the first. A name that is put repeatedly renews its window.
+                several processes, this SDK's readers deliver only the first. Each put of a name renews its window.
             dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
             headers: Names with values, which readers get as ``record.headers``: at most 64, and 8,192 bytes in all, including 5 to 7 bytes
                 for each header. A name has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not a letter and a
                 digit. A value is text or bytes; readers get bytes. A record with headers is sent in an aggregate, even if it is the only
-                one. Streams that place records themselves (record distribution AUTO) do not take headers: the record fails with the code
-                ``HeadersImpossible`` if that becomes known after the call.
+                one. Streams that place records themselves (record distribution AUTO) do not support headers: the record fails with the
+                code ``HeadersImpossible`` if the producer learns this after the call.
 
         Returns:
             A `concurrent.futures.Future`; ``result()`` gives the `PutResult` or raises `RecordFailedError`.
 
         Raises:
-            InvalidRecordError: If Kinesis would reject the record; names the field. Also for a record without a partition
-                key if the stream is known to place records by partition key, or with ``ordering="per_shard"``; for a
+            InvalidRecordError: If Kinesis would reject the record; the message names the field. Also raised for a record without a
+                partition key if the stream is known to place records by partition key, or with ``ordering="per_shard"``; for a
                 ``dedup_id`` without a ``dedup_namespace``; and for headers if the stream is known to place records itself.
-            SerializationError: If the serializer raised an error; an error of this package is raised as it is, for example the
+            SerializationError: If the serializer raised an error; an error of this package is raised unchanged, for example the
                 `SchemaRegistryError` or `AwsError` of a schema registry.
             ConfigError: If ``stream`` is neither a name nor an ARN.
             BufferFullError: If no room becomes available within ``put_timeout``.
@@ -281,9 +282,9 @@ class Producer:
         first: int | None = None,
         again: bool = False,
     ) -> PendingRecord:
-        """Accept a record that the fast path does not take; wait for room for at most ``timeout`` seconds.
+        """Accept a record that the fast path does not handle; wait for room for at most ``timeout`` seconds.
 
-        ``first`` and ``again`` say what the caller knows about earlier attempts to put a named record; see `_put_named`.
+        ``first`` and ``again`` describe earlier attempts to put a named record; see `_put_named`.
         """
         put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
@@ -300,7 +301,7 @@ class Producer:
         return record
 
     def _is_plain(self, pipeline: StreamPipeline) -> bool:
-        """Return whether a record of a stream, put without options, needs no `Put`."""
+        """Return whether a record of a stream that is put without options needs no `Put`."""
         return pipeline.serializer is None and self._interceptors is None
 
     def _intercepted(self, put: Put) -> Put:
@@ -314,7 +315,7 @@ class Producer:
         """`put` for a named record whose caller knows about earlier attempts.
 
         ``first`` is a time at Kinesis before any attempt began, see `Identity.first`; None if unknown. Any other attempt must then wait until
-        `FIRST_HOLD_OFF` seconds after it began. ``again`` says that the record may have been put before.
+        `FIRST_HOLD_OFF` seconds after it began. ``again`` is true if the record may have been put before.
         """
         return self._accept_put(put, timeout=self._put_timeout, first=first, again=again)
 
@@ -327,16 +328,16 @@ class Producer:
 
         With ``idempotent=True``, a record that an attempt may have stored keeps its identity: it is sent after a hold-off of 4 s, and
         readers deliver it once. If its first attempt was more than 600 s ago, it gets a new identity and may be stored twice, which is
-        counted (``begun_anew_records``). A record without an identity is put as by `put`.
+        counted (``begun_anew_records``). A record without an identity is put as `put` does.
 
-        The data is put as it was sent: a ``serializer`` does not encode it again.
+        The data is sent unchanged: a ``serializer`` does not encode it again.
 
         Args:
             record: A record from `read_spool`, or one that ``on_record_failed`` was called with.
 
         Raises:
-            InvalidRecordError: As `put`, or if the record has an identity and this producer is not ``idempotent``: it could be
-                stored twice.
+            InvalidRecordError: As for `put`, or if the record has an identity but this producer is not ``idempotent``, so the record could
+                be stored twice.
             ConfigError: As `put`.
             BufferFullError: As `put`.
             ProducerClosedError: As `put`.
@@ -353,7 +354,7 @@ class Producer:
         explicit_hash_key: str | int | None = None,
         **options: Unpack[PutOptions],
     ) -> PendingRecord | None:
-        """Accept one record if there is room; never wait, whatever ``put_timeout`` says. The arguments are those of `put`.
+        """Accept one record if there is room; never wait, regardless of ``put_timeout``. The arguments are those of `put`.
 
         Returns:
             The future, or None if there is no room: the record was not accepted.
@@ -379,23 +380,24 @@ class Producer:
     ) -> Sequence[PendingRecord]:
         """Accept many records of one stream at a lower cost than `put`: the lock is taken once for some hundreds of them.
 
-        Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than some
-        ten milliseconds for a record, use `put`: here each record waits for its batch first.
+        Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than about ten
+        milliseconds for a record, use `put`, because `put_many` accepts a record only when its batch is complete.
 
-        Nothing is taken back: if a record is at fault, the records before it are accepted, and the error names the record and has the
-        futures of the accepted ones.
+        If a record is rejected, the records before it stay accepted, and the error names the rejected record and contains the futures of
+        the accepted records.
 
         Args:
             stream: Stream name or ARN.
             records: ``(partition_key, data)``, ``(partition_key, data, explicit_hash_key)``,
                 ``(partition_key, data, explicit_hash_key, dedup_id)`` or a `Put` of this stream each, as for `put`.
-            dedup_window: As for `put`, for the tuples with a ``dedup_id``.
+            dedup_window: As for `put`; applies to tuples with a ``dedup_id``.
 
         Returns:
             The futures, in order.
 
         Raises:
-            PutManyError: If a record was not accepted, or the iterable raised. Its cause is the error that `put` would have raised. Each
+            PutManyError: If a record was not accepted, or the iterable raised an error. Its cause is the error that `put` would have
+                raised. Each
                 record waits for room for at most ``put_timeout``.
             ConfigError: If ``stream`` is neither a name nor an ARN.
             ProducerClosedError: If the producer is closed before the first record.
@@ -436,7 +438,7 @@ class Producer:
     ) -> None:
         """Accept one record without returning a future. If it fails, ``on_send_error`` is called.
 
-        Without ``on_send_error`` and ``on_record_failed``, failures are logged as errors with their number, ever more rarely. The
+        Without ``on_send_error`` and ``on_record_failed``, the number of failures is logged as an error, at increasing intervals. The
         arguments are those of `put`.
 
         Raises:
@@ -470,7 +472,7 @@ class Producer:
             ProducerClosedError: If the producer is closed.
             ProducerError: If called from a callback or hook, which runs on a thread that would have to deliver the results, or
                 from a signal handler that interrupted the producer itself (`put`, for example). A handler that interrupted a wait
-                (`flush`, `close`, ``result()``, `concurrent.futures.wait`) or other code may call it.
+                (`flush`, `close`, ``result()``, `concurrent.futures.wait`) or code outside the producer may call it.
         """
         return self._engine.flush(timeout)
 
@@ -478,13 +480,13 @@ class Producer:
         """Flush, then stop. Records without a result after ``timeout`` seconds fail with `ProducerClosedError`.
 
         Args:
-            timeout: Maximum seconds to wait for results and callbacks; None waits for all of them, as long as it takes.
+            timeout: Maximum seconds to wait for results and callbacks; None waits for all of them without limit.
                 Hooks and callbacks of the records that fail here run on this thread, and the timeout does not bound them.
 
         Returns:
             Number of records that failed because they were still pending, plus records with callbacks that had not run by then; 0 is a
-            clean close: every record has its final result, and every hook and callback has run. Closing twice is harmless; while
-            another thread closes, this waits for it, for at most ``timeout`` seconds, and returns how many records are left.
+            clean close: every record has its final result, and every hook and callback has run. Closing twice is harmless; while another
+            thread closes, this waits for that thread for at most ``timeout`` seconds, and returns the number of records that are left.
 
         Raises:
             ProducerError: As for `flush`; the producer stays open.
@@ -546,7 +548,10 @@ class Producer:
             return pipeline
 
     def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
-        """Return a value's payload from the stream's serializer. Raise its errors, except for this package's, as `SerializationError`."""
+        """Return a value's payload from the stream's serializer.
+
+        Errors of the serializer are raised as `SerializationError`, except for errors of this package.
+        """
         assert pipeline.serializer is not None
         stream = pipeline.stream.name
         try:
@@ -567,7 +572,7 @@ class Producer:
         data: Payload,
         explicit_hash_key: str | int | None = None,
     ) -> tuple[str, str | None, bytes, bytes]:
-        """Check a plain record, whose value is serialized; return partition key, explicit hash key, payload and effective hash key.
+        """Check a plain record whose value is already serialized; return partition key, explicit hash key, payload and effective hash key.
 
         `put` has the same lines, written out for speed.
         """
@@ -600,7 +605,7 @@ class Producer:
         explicit_hash_key: str | int | None = None,
         kind: type[PendingRecord] = PendingRecord,
     ) -> tuple[PendingRecord, bytes, bytes]:
-        """Check a plain record, whose value is serialized, and return it with payload and effective hash key, for the engine."""
+        """Check a plain record whose value is already serialized; return the record, payload and effective hash key for the engine."""
         key, explicit, payload, hash_key = self._checked(pipeline, partition_key, data, explicit_hash_key)
         record = kind()
         record.partition_key = key
@@ -619,7 +624,7 @@ class Producer:
         first: int | None = None,
         again: bool = False,
     ) -> tuple[PendingRecord, bytes, bytes]:
-        """`_record` for any record, with its name and its headers."""
+        """Do the same as `_record` for a record that may have a name and headers."""
         record, payload, hash_key = self._record(
             pipeline, put.partition_key, data, put.explicit_hash_key, kind
         )
@@ -639,7 +644,7 @@ class Producer:
         hash_key: bytes,
         headers: Mapping[str, str | bytes],
     ) -> bytes:
-        """Return the encoded headers of a record; raise `InvalidRecordError` if they are not valid, or not possible."""
+        """Return the encoded headers of a record; raise `InvalidRecordError` if they are invalid or not possible for the stream."""
         if not record.partition_key:
             raise InvalidRecordError("headers", "a record without a partition key cannot have headers")
         if pipeline.topology.headed() is Admission.REJECT:
@@ -662,7 +667,7 @@ class Producer:
     def _again(
         self, failed: FailedRecord | SpooledRecord
     ) -> tuple[StreamPipeline, PendingRecord, bytes, bytes]:
-        """Return pipeline, record, payload and hash key of a failed record, with its identity, for the engine."""
+        """Return the arguments for the engine from a failed record: pipeline, record with its identity, payload and hash key."""
         pipeline = self._pipeline(failed.stream)
         record, payload, hash_key = self._record(
             pipeline, failed.partition_key, failed.data, failed.explicit_hash_key
@@ -691,7 +696,7 @@ class Producer:
         return hash_key
 
     def _without_key(self, pipeline: StreamPipeline, explicit_hash_key: str | int | None) -> str:
-        """Return the substitute for a missing partition key: the empty text, which is not a valid key.
+        """Return the placeholder for a missing partition key: the empty text, which is not a valid key.
 
         Raises `InvalidRecordError` if a record of that stream needs a key.
         """
@@ -746,7 +751,7 @@ def put_of(stream: str | StreamId, item: KeyedData, dedup_window: float) -> Put:
 
 
 def _check_no_retries(client: KinesisClient) -> None:
-    """Raise `ConfigError` for a client that repeats requests: its repetitions would be neither held off nor marked."""
+    """Raise `ConfigError` for a client that retries requests, because these retries would be neither held off nor marked."""
     config = getattr(getattr(client, "meta", None), "config", None)
     if config is None:
         return  # not a client of botocore

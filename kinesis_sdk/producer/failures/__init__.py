@@ -1,1 +1,1 @@
-"""Records that failed for good: hooks and the spool."""
+"""Records that failed permanently: hooks and the spool."""

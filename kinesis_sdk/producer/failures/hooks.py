@@ -1,8 +1,8 @@
-"""Hooks for records that failed for good.
+"""Hooks for records that failed permanently.
 
 There are two hooks. ``on_send_error`` reports failures of `Producer.send`, which returns no futures; without it, and without
-``on_record_failed``, such failures are logged. ``on_record_failed`` gets *every* record that was not stored, however it was put, so that
-it can be kept: `FileSpool` is such a hook.
+``on_record_failed``, such failures are logged. ``on_record_failed`` gets *every* record that was not stored, whichever method put it, so
+that the record can be kept: `FileSpool` is such a hook.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 @dataclass(frozen=True)
 class FailedRecord:
-    """A record that was not stored, with everything that is needed to put it again.
+    """A record that was not stored, with all values that are needed to put it again.
 
     Attributes:
-        stream: Name or ARN, as `put` takes it.
-        partition_key: The user's partition key; None for a record without one.
-        explicit_hash_key: Canonical decimal text if the user gave one.
+        stream: Name or ARN, as it was passed to `put`.
+        partition_key: The user's partition key; None for a record without a partition key.
+        explicit_hash_key: Canonical decimal text of the user's explicit hash key, if there is one.
         data: Payload; left out of ``repr``.
-        error: Reason: a `RecordFailedError` with the real cause as ``__cause__`` and all attempts.
-        identity: Identity of the record, if an attempt may have stored it or the application named it; None without ``idempotent=True``.
+        error: A `RecordFailedError` with the underlying error as ``__cause__`` and all attempts.
+        identity: Identity of the record, if an attempt may have stored it or if it has a ``dedup_id``; None without ``idempotent=True``.
             With an identity, `Producer.put_again` repeats the record instead of putting another one.
-        headers: Its headers, empty without any; left out of ``repr``.
+        headers: Its headers, possibly empty; left out of ``repr``.
     """
 
     stream: str
@@ -50,8 +50,8 @@ class FailedRecord:
 
 
 FailureHook = Callable[[FailedRecord], object]
-"""Called once for each failed record, on a thread that the producer needs, so it should return quickly. It may call ``put``, which
-raises if there is no room, but not ``flush`` or ``close``."""
+"""Called once for each failed record, on a thread that the producer needs, so it should return quickly. It may call ``put``, which raises
+an error if there is no room, but not ``flush`` or ``close``."""
 
 
 class FailureHooks:

@@ -7,8 +7,8 @@
         producer.put_again(record)
 
 Each line is a JSON object, so the file is readable: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data`` (base64),
-``cause``, ``time`` (ISO 8601, UTC). A record that an attempt may have stored, or that the application named, also has its identity,
-with which it is put again as the same record. The identity is ``incarnation`` (hexadecimal), ``number``, ``date`` (milliseconds
+``cause``, ``time`` (ISO 8601, UTC). A record that an attempt may have stored, or that has a ``dedup_id``, also has its identity, with
+which it is put again as the same record. The identity is ``incarnation`` (hexadecimal), ``number``, ``date`` (milliseconds
 since 1970, or null) and ``window`` (seconds). A record with headers has ``headers``, an object of names with values in base64.
 """
 
@@ -38,7 +38,7 @@ MAX_SPOOL_BYTES = 1024 * 1024 * 1024
 """Default maximum size of a spool file in bytes."""
 
 _LONGEST_LINE = 64 * 1024 * 1024
-"""Maximum bytes of a line. A record of 10 MiB is a line of 14 MB; a longer line is not from a spool."""
+"""Maximum bytes of a line. A record of 10 MiB is a line of 14 MB; a longer line was not written by a spool."""
 
 
 class SpooledRecord(NamedTuple):
@@ -47,12 +47,12 @@ class SpooledRecord(NamedTuple):
     Attributes:
         stream: Name or ARN of the stream.
         partition_key: The user's partition key; None for a record without one.
-        explicit_hash_key: Decimal text; None if the user gave none.
+        explicit_hash_key: Decimal text; None if the user did not pass one.
         data: Payload.
         cause: Message of the error with which the record failed.
-        time: Time at which it was spooled (aware datetime, UTC).
+        time: Time at which the record was written to the spool (aware datetime, UTC).
         identity: Its identity, for `Producer.put_again`; None if it has none.
-        headers: Its headers; empty without any.
+        headers: Its headers, possibly empty.
     """
 
     stream: str
@@ -76,8 +76,8 @@ class FileSpool:
     Several processes may append to one file: each record is appended under an advisory lock of the file. If a crash
     truncates a line, the next append starts a new line, and `read_spool` skips the damaged one.
 
-    The file is opened with the first record. It is created with permissions for its owner only, because it contains
-    payloads. An existing file is used only if it is a regular file of the effective user of this process, with one link
+    The file is opened with the first record. Only its owner gets permissions for the file, because it contains payloads. An existing file
+    is used only if it is a regular file of the effective user of this process, with one link
     and no permissions for other users (mode 0600); a symbolic link is not followed. So a file that another user placed there neither
     receives payloads nor redirects them. There are no such checks on Windows.
 
@@ -87,9 +87,9 @@ class FileSpool:
     Args:
         path: Path of the file; its directory must exist.
         max_bytes: Maximum size of the file in bytes, at least 1,024 (default 1 GiB). A record that does not fit is rejected
-            with `SpoolError`, which the producer logs. The record's future has its error in any case.
-        fsync: ``"record"`` (default): a record is on the disk before its future fails, which costs the latency of the disk
-            for each record. ``"never"``: the operating system has it, so it survives the process but not the machine.
+            with `SpoolError`, which the producer logs. The record's future has the record's error in any case.
+        fsync: ``"record"`` (default): a record is on the disk before its future fails, which adds the latency of the disk to each record.
+            ``"never"``: the record is in the buffers of the operating system, so it survives a crash of the process but not of the machine.
         lock_timeout: Maximum seconds that a record waits for the lock of another process, 0 to 60 (default 2). The producer
             waits too. After a timeout, later records are rejected with `SpoolError` without waiting, until the lock is
             free again.

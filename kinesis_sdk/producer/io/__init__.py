@@ -1,1 +1,1 @@
-"""Threads and calls: the I/O loop, the sender pool, the end of records."""
+"""Threads and calls: the I/O loop, the sender pool, and the completion of records."""

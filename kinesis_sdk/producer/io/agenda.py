@@ -1,10 +1,10 @@
 """Agenda of the I/O loop: which streams it polls, and when.
 
-The cost of a turn depends on the work that is due in it, not on the number of streams.
+The cost of an iteration of the loop depends on the work that is due in it, not on the number of streams.
 
-A pipeline is polled if something has happened to it, if its next event is due, or if it has requests that wait for a connection and a
-connection is free. No other pipeline can have work: each change of a pipeline is followed, under the same lock, by `touch`, by
-`put_back` with the moment of `SendQueue.next_event`, or by `advance` if only a moment is new.
+A pipeline is polled if its state has changed, if its next event is due, or if it has requests that wait for a connection and a connection
+is free. No other pipeline can have work, because each change of a pipeline is followed, under the same lock, by `touch`, by `put_back`
+with the time of `SendQueue.next_event`, or by `advance` if only the time of the next event changed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NEVER = float("inf")
 class Agenda:
     """The pipelines of a producer by their next event. Not thread-safe: the producer's lock protects it.
 
-    Streams take turns: each pipeline has a place, and pipelines that are due in one turn of the loop are polled in the order of their
-    places. `enter` moves a pipeline to the last place.
+    Streams take turns: each pipeline has a place, and pipelines that are due in the same iteration of the loop are polled in the order of
+    their places. `enter` moves a pipeline to the last place.
     """
 
     __slots__ = ("_changed", "_events", "_listed", "_places", "_waiting")
@@ -41,13 +41,13 @@ class Agenda:
         pipeline.place = self._places
 
     def touch(self, pipeline: StreamPipeline) -> None:
-        """Have a pipeline polled in the next turn, because something has happened to it."""
+        """Schedule a pipeline for the next iteration, because its state has changed."""
         self._changed[pipeline] = None
         self._events.discard(pipeline)
         pipeline.next_poll = -_NEVER
 
     def advance(self, pipeline: StreamPipeline, moment: float) -> None:
-        """Have a pipeline polled at a moment (monotonic seconds), which is before its next event as far as that is known."""
+        """Schedule a pipeline for a time (monotonic seconds) that is before its next known event."""
         if moment < pipeline.next_poll:
             pipeline.next_poll = moment
             self._events.set(pipeline, moment)
@@ -87,7 +87,7 @@ class Agenda:
 
     @property
     def next_moment(self) -> float:
-        """Moment at which `due` has something to yield, if nothing happens before; infinity if never."""
+        """Time at which `due` will yield a pipeline, if no state changes before; infinity if it will yield none."""
         return self._events.next
 
     def _take_waiting(

@@ -1,8 +1,8 @@
 """Accounting of the producer's buffer: bytes, records and flush epochs.
 
 A record is charged from `put` until its final result: payload, key and a fixed overhead against ``max_buffered_bytes``, one record
-against ``max_buffered_records``. The sealed form of a Kinesis record is charged from the moment it exists. It makes the next `put`
-wait, but is never rejected itself, because it is smaller than its records and makes them leave. A record also counts for the flush
+against ``max_buffered_records``. The sealed form of a Kinesis record is charged as soon as it exists. It may make the next `put` wait, but
+it is never rejected itself, because it is smaller than its records and allows them to be sent. A record also counts for the flush
 epoch in which it was put, until its callbacks have run. A flush ends the current epoch and waits until no record of this epoch or an
 earlier one is left.
 
@@ -21,7 +21,7 @@ from kinesis_sdk.producer.records.record import BufferedRecord, CallbackRun
 
 
 class Charged(Protocol):
-    """User records that are charged together: all in a Kinesis record, or in a final result."""
+    """User records that are charged together: all records in a Kinesis record, or in a final result."""
 
     @property
     def records(self) -> Sequence[BufferedRecord]:
@@ -30,7 +30,7 @@ class Charged(Protocol):
 
     @property
     def cost(self) -> int:
-        """Bytes that they are charged for."""
+        """Bytes that are charged for the records."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class BufferUsage:
         count: Records charged now.
         epoch: Flush epoch of records that are put now.
         callbacks: Runs of callbacks that have not ended. Their records are no longer charged.
-        room_listeners: Called by `notify_room`; a dict for its order.
+        room_listeners: Called by `notify_room`; a dict, because it keeps the order.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class BufferUsage:
         self._flush_listeners: dict[Listener, int] = {}
 
     def has_room(self, cost: int) -> bool:
-        """Return whether a record of that cost fits. A record above the bound fits if the buffer is empty."""
+        """Return whether a record with that cost fits. A record larger than the bound fits if the buffer is empty."""
         return self.count == 0 or (self.bytes + cost <= self.max_bytes and self.count < self.max_records)
 
     def charge(self, cost: int) -> None:
@@ -109,14 +109,14 @@ class BufferUsage:
 
     @property
     def outstanding(self) -> Mapping[int, int]:
-        """Records charged now, by epoch; without epochs that have none."""
+        """Number of records that are charged now, by epoch; epochs without records are missing."""
         counts = dict(self._ended)
         if current := self.count - sum(counts.values()):
             counts[self.epoch] = counts.get(self.epoch, 0) + current
         return counts
 
     def clear(self) -> None:
-        """Forget everything that is charged, and all listeners: in a forked child, the records are the parent's."""
+        """Drop all charges and all listeners, because the records belong to the parent of this forked process."""
         self.bytes = self.count = 0
         self._ended = Counter()
         self.callbacks.clear()
@@ -131,7 +131,7 @@ class BufferUsage:
         return ended
 
     def left(self, epoch: int) -> int:
-        """Return how many records up to that epoch have no final result, or callbacks that have not run."""
+        """Return the number of records up to that epoch that have no final result, or callbacks that have not run."""
         left = sum(count for e, count in self.outstanding.items() if e <= epoch)
         return left + sum(run.left for run in self.callbacks if run.epoch <= epoch)
 
@@ -141,7 +141,7 @@ class BufferUsage:
         return sum(run.left for run in self.callbacks)
 
     def add_flush_listener(self, epoch: int, listener: Listener) -> None:
-        """Call ``listener`` once nothing is `left` of an epoch, immediately if that is so already."""
+        """Call ``listener`` when no record of an epoch is `left`, immediately if none is left now."""
         self._flush_listeners[listener] = epoch
         self.notify_flushes()
 
@@ -167,7 +167,7 @@ class BufferUsage:
             self._flush_listeners.pop(listener, None)
 
     def full(self, waited: float | None) -> BufferFullError:
-        """Return the error for a full buffer, for a caller that ``waited`` some seconds; None or 0 if it did not wait."""
+        """Return the error for a full buffer; ``waited`` is the number of seconds that the caller waited, None or 0 if it did not wait."""
         time = f" for {waited:g} s" if waited else ""
         bounds = f"max_buffered_bytes={self.max_bytes:,}"
         if self.max_records != float("inf"):

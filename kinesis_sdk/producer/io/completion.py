@@ -1,14 +1,14 @@
-"""The end of records: failure hooks, metrics, final states, room in the buffer, callbacks.
+"""Completion of records: failure hooks, metrics, final states, room in the buffer, callbacks.
 
-A record with a final result passes four steps in `Completion.finish`:
+`Completion.finish` takes a record with a final result through four steps:
 
 1. Failure hooks and metrics see its payload.
 2. Its future becomes final, and the payload is released.
-3. Its room in the buffer is returned, and callers that wait for room are woken.
+3. Its room in the buffer is released, and callers that wait for room are woken.
 4. Its callbacks run; afterwards `flush` and `close` no longer count it.
 
 So when `flush` returns, every future is final and every hook and callback has run, and a callback finds room for the records that it puts.
-Callbacks do not run on the thread of the I/O loop, which every stream needs, but on the pool's threads.
+Callbacks run on the pool's threads, and not on the thread of the I/O loop, because every stream needs that thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Group: TypeAlias = tuple[StreamPipeline, list[Settled]]
 class Completion:
     """Delivers final results to futures, hooks, metrics and callbacks. Thread-safe.
 
-    ``relay`` delivers them to event loops.
+    ``relay`` delivers the results to event loops.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Completion:
     def reject_all(self, kind: type[ProducerError], text: str, cause: BaseException | None = None) -> int:
         """Reject new records, fail all records without a final result, and return how many failed.
 
-        Responses that still come are dropped. ``kind``, ``text`` and ``cause`` make the error for these records and for callers.
+        Responses that arrive later are dropped. ``kind``, ``text`` and ``cause`` make the error for these records and for callers.
         """
         shared = self._shared
         with shared.lock:
@@ -219,7 +219,7 @@ class Completion:
             self.crash(error)
 
     def _run_callbacks(self, runs: list[CallbackRun]) -> None:
-        """Run callbacks, and stop counting them."""
+        """Run callbacks, and remove them from the counts."""
         try:
             for run in runs:
                 run.run()
@@ -258,7 +258,7 @@ class ReentryGuard:
             raise ProducerError(REENTERED)
 
     def check_may_wait(self, what: str) -> None:
-        """Raise `ProducerError` if this thread would wait for itself. The error names the call, ``what``."""
+        """Raise `ProducerError` if this thread would wait for itself. The error's message names the call (``what``)."""
         if self._shared.held_here() or interrupted_here():
             raise ProducerError(REENTERED)
         if self._shared.delivering.here:
@@ -284,7 +284,7 @@ class ReentryGuard:
         return True
 
     def _owes(self, record: BufferedRecord) -> bool:
-        """Return whether this producer still owes the record its final result."""
+        """Return whether this producer must still give the record its final result."""
         with self._shared.lock:
             entry = record._delivery.entry
             return any(

@@ -1,8 +1,8 @@
 """I/O loop of the producer: one coordinating thread and a pool of sender threads.
 
 The loop sleeps until the earliest deadline of all streams, polls the pipelines that are due (`Agenda`), and submits requests and
-loads to the pool. A pool thread makes one call, reports its outcome to the pipeline under the lock, and completes the records
-that are final.
+loads to the pool. A pool thread makes one call, reports its outcome to the pipeline under the lock, and completes the records that have a
+final result.
 
 After a freeze (AWS Lambda between two invocations, a paused container), the lost time does not count against `record_ttl`. The loop
 reads the clock at least once a second while there are records; a jump of several seconds is a freeze (`SharedState.read_clock`).
@@ -88,7 +88,7 @@ class IoLoop:
             raise
 
     def wake_for(self, pipeline: StreamPipeline) -> None:
-        """Have the loop poll a pipeline to which something has happened, once it is due. Wake the loop only if it would sleep longer.
+        """Schedule a pipeline whose state has changed. The loop is woken only if it would sleep longer.
 
         Call under the lock.
         """
@@ -104,30 +104,30 @@ class IoLoop:
         self._wake_before(moment)
 
     def poll_by(self, pipeline: StreamPipeline, moment: float) -> None:
-        """Have the loop poll a pipeline at a moment at the latest. Wake it only if it would sleep longer. Call under the lock."""
+        """Schedule a pipeline for a given time at the latest. The loop is woken only if it would sleep longer. Call under the lock."""
         self._shared.agenda.advance(pipeline, moment)
         self._wake_before(moment)
 
     def _wake_before(self, moment: float) -> None:
-        """Wake the loop if it would sleep until later."""
+        """Wake the loop if it would sleep longer than until then."""
         shared = self._shared
         if moment < shared.sleeping_until:
             shared.wake.notify()
             shared.sleeping_until = -NEVER
 
     def stop(self) -> None:
-        """Let the threads of the pool end when nothing is left to do."""
+        """Let the threads of the pool end when all tasks are done."""
         self._shared.stopped = True
         self._pool.stop()
 
     def join(self, timeout: float) -> None:
-        """Wait for the threads to end: ``timeout`` seconds at most for the loop's, and again for the pool's."""
+        """Wait for the threads to end: at most ``timeout`` seconds for the loop's thread, and again for the pool's threads."""
         if self._thread is not None:
             self._thread.join(timeout)
         self._pool.join(timeout)
 
     def forget_after_fork(self) -> None:
-        """Forget the threads in a forked child, where they do not exist."""
+        """Drop the references to the threads in a forked child, where they do not exist."""
         self._pool = self._new_pool()
         self._thread = None
 
@@ -146,7 +146,7 @@ class IoLoop:
             self._completion.crash(error)
 
     def _turn(self) -> bool:
-        """Do the work that is due, or sleep until some is due. Return False to end the thread."""
+        """Do the work that is due, or sleep until some work is due. Return False to end the thread."""
         shared, completion, sampler = self._shared, self._completion, self._sampler
         with shared.lock:
             if shared.rejection is not None or self._thread is not threading.current_thread():
@@ -209,7 +209,7 @@ class IoLoop:
         return [*sends, *others], self._completion.take(seen)
 
     def _put_back(self, pipeline: StreamPipeline, now: float) -> float:
-        """Note when a pipeline has to be polled next, and return that moment."""
+        """Note when a pipeline has to be polled next, and return that time."""
         queue, slots = pipeline.queue, self._max_connections - self._in_flight
         moment = queue.next_event(now, slots)
         self._shared.agenda.put_back(pipeline, moment, waits=slots == 0 and queue.has_requests)
@@ -223,15 +223,15 @@ class IoLoop:
         return [pipeline for pipeline in self._shared.pipelines.values() if pipeline.pending.entries]
 
     def _next_hurry(self) -> float:
-        """Return when to send early because a `put` waits for room; infinity if none does.
+        """Return the time at which to send early because a `put` waits for room; infinity if none waits.
 
-        Not all the time: requests should still be shared, and retries have their own delay.
+        The loop does not send early all the time, because requests should still be shared, and retries have their own delay.
         """
         waiting = self._shared.waiting_puts or self._shared.usage.room_listeners
         return self._hurried + _HURRY_INTERVAL if waiting else NEVER
 
     def _hurry(self, now: float) -> None:
-        """Send early, because a `put` waits for room and deadlines may be far away."""
+        """Send records before their deadlines, because a `put` waits for room."""
         self._hurried = now
         pipelines = self._busy()
         idle = all(pipeline.queue.is_idle for pipeline in pipelines)

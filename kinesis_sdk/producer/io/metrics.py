@@ -1,9 +1,9 @@
 """Recorder of the KPL's metrics, called once per Kinesis record or request.
 
-Names, units and meanings are the same as in the KPL (metrics.md, retrier.cc), so its dashboards and alarms remain valid; the
+Names, units and meanings are the same as in the KPL (metrics.md, retrier.cc), so dashboards and alarms for the KPL remain valid; the
 metrics are defined in `kinesis_sdk.common.catalogue`. A stored user record counts for the shard that accepted it, any other user record
-for its predicted shard. ``Wrong Shard`` counts as an error, as metrics.md says ("shard map changes"),
-although the KPL's code does not count it.
+for its predicted shard. ``Wrong Shard`` counts as an error, as metrics.md describes it ("shard map changes"), although the KPL's code does
+not count it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SettledRecords(Protocol):
 
     @property
     def records(self) -> list[BufferedRecord]:
-        """All user records of a stored Kinesis record, or some that failed for good."""
+        """All user records of a stored Kinesis record, or user records that failed permanently."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class ProducerMetrics:
     """Records the events of a producer as the KPL's metrics. Thread-safe; never raises.
 
     All methods are called without the engine's lock, so a slow sink does not block other threads. The sink gets one call per metric for each
-    Kinesis record or request. ``next_sample`` is when the next `sample` is due (monotonic seconds).
+    Kinesis record or request. ``next_sample`` is the time at which the next `sample` is due (monotonic seconds).
     """
 
     def __init__(self, sink: Metrics) -> None:
@@ -86,7 +86,7 @@ class ProducerMetrics:
 
     @classmethod
     def of(cls, sink: Metrics | None) -> ProducerMetrics | None:
-        """Return metrics for a sink; None without a sink, so that the caller pays only for a comparison."""
+        """Return metrics for a sink; None without a sink, so that the cost for the caller is only a comparison."""
         return None if sink is None or isinstance(sink, NoMetrics) else cls(sink)
 
     def sample(self, now: float, readings: Iterable[Reading]) -> None:
@@ -121,7 +121,8 @@ class ProducerMetrics:
     ) -> None:
         """Record user records of one stream that have their final result.
 
-        Call it before their futures complete, which releases the payloads and their sizes. ``predict`` returns the shard of a hash key, or None
+        Call this before the futures complete, because that releases the payloads and their sizes. ``predict`` returns the shard of a hash
+        key, or None
         if it is unknown; it is called only for failed records.
         """
         try:
@@ -242,7 +243,7 @@ class ProducerMetrics:
         self._add_all(catalogue.RETRIES_PER_RECORD, failures.retries, scope)
 
     def _add_outcomes(self, metric: Metric, count: int, ones: int, scope: Scope) -> None:
-        """Record a number of observations: ``ones`` of them are 1, the rest 0."""
+        """Record a number of observations: ``ones`` of them have the value 1, the others 0."""
         self._add(metric, scope, ones, count, int(ones == count), int(ones > 0))
 
     def _add_all(self, metric: Metric, values: list[Any], scope: Scope) -> None:
@@ -270,7 +271,7 @@ class ProducerMetrics:
         return scope
 
     def _forget_shards(self) -> None:
-        """Drop the scopes of shards and error codes; the sink keeps their counts. Scopes of streams have gauges and stay."""
+        """Drop the scopes of shards and error codes; the sink keeps their counts. Scopes of streams have gauges, so they are kept."""
         shards = [key for key in [*self._scopes] if key[1] is not None or key[2] is not None]
         for key in shards:
             scope = self._scopes.pop(key, None)
@@ -308,7 +309,7 @@ class _Failed:
 
 
 class MetricsSampler:
-    """Samples how many records are pending, as long as there are any. Thread-safe."""
+    """Samples the number of pending records, as long as there are any. Thread-safe."""
 
     def __init__(self, shared: SharedState, metrics: ProducerMetrics) -> None:
         self._shared = shared
@@ -321,7 +322,7 @@ class MetricsSampler:
 
     @property
     def next_sample(self) -> float:
-        """Moment at which the next sample is due; infinity if nothing was pending since the last sample."""
+        """Time at which the next sample is due; infinity if nothing has been pending since the last sample."""
         return self._metrics.next_sample if self._unsampled else NEVER
 
     def sample(self) -> None:

@@ -82,8 +82,8 @@ def without_frames(error: KinesisSdkError) -> KinesisSdkError:
 def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> StreamFacts:
     """Load the shards of a stream and, with ``describe``, its record size limit and its record distribution.
 
-    If the permission for one of the calls is missing, the producer continues with less, and says so in the log. A stream that does not exist
-    is an error.
+    If the permission for one of the calls is missing, the producer logs this and continues without these facts. A missing stream is an
+    error.
     """
     max_record_size: int | None = None
     service_places: bool | None = None
@@ -149,7 +149,8 @@ class TaskPool:
     def submit(self, task: Callable[[], None]) -> None:
         """Run a task on a thread of the pool. Tasks must not raise: they report failures themselves.
 
-        The task runs here if no thread exists and none can be started. From Python 3.12 on, no thread starts while the interpreter ends, and
+        The task runs on the calling thread if no thread exists and none can be started. From Python 3.12 on, no thread starts while the
+        interpreter ends, and
         records may still have to be sent.
         """
         inline = False
@@ -169,7 +170,7 @@ class TaskPool:
             self._tasks.put(task)
 
     def stop(self) -> None:
-        """Let every thread end when nothing is left to do. Tasks that are submitted later may be left out."""
+        """Let every thread end when all tasks are done. Tasks that are submitted later may be left out."""
         # Each thread passes the None on. One None per thread would not be enough: the I/O loop may start another thread now.
         self._tasks.put(None)
 

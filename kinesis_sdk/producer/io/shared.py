@@ -1,6 +1,7 @@
-"""State that callers of a producer share with its threads, under one lock.
+"""State that callers of a producer share with its threads, protected by one lock.
 
-Lock order: `SharedState.lock`, then nothing else. Futures are completed, callbacks run and network calls made only after the lock was
+Lock order: no other lock is taken while `SharedState.lock` is held. Futures are completed, callbacks run and network calls made only after
+the lock was
 released, so a callback may call `put`. The state lock of `record` and the conditions of futures are never taken under it.
 """
 
@@ -19,11 +20,11 @@ from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 NEVER = float("inf")
 
 _FREEZE = 5.0
-"""If this many seconds pass between two readings of the clock while there are records, the process was frozen."""
+"""If at least this number of seconds passes between two readings of the clock while there are records, the process was frozen."""
 
 
 class _Delivering(threading.local):
-    """Whether the current thread delivers results, so that it must not wait for any."""
+    """Whether the current thread delivers results, in which case it must not wait for results."""
 
     here = False
 
@@ -32,15 +33,16 @@ class SharedState:
     """State shared by callers and the producer's threads. Guarded by `lock`, except where stated.
 
     Attributes:
-        lock: Guards pipelines and counts. Re-entrant only so that a signal handler that interrupted its holder is noticed.
+        lock: Guards pipelines and counts. The lock is re-entrant only so that a call from a signal handler that interrupted the lock's
+            holder is detected.
         held_here: Whether the current thread holds the lock. Callable without it.
         wake: Condition that the I/O loop waits on.
-        changed: Condition for room in the buffer, ended flushes and the end of the producer.
+        changed: Condition that is notified of room in the buffer, ended flushes and the end of the producer.
         accepting: Whether `put` is open: False after `close`, a crash or a fork.
         closing: Whether `close` has begun.
-        rejection: Error (class, text, cause) after which nothing is accepted or sent; None before such an error.
-        stopped: Whether the pool of sender threads takes no further tasks.
-        sleeping_until: When the I/O loop wakes up by itself (monotonic seconds); minus infinity while it is awake.
+        rejection: Error (class, text, cause) after which the producer accepts and sends nothing; None before such an error.
+        stopped: Whether the pool of sender threads accepts no further tasks.
+        sleeping_until: Time at which the I/O loop wakes up by itself (monotonic seconds); minus infinity while it is awake.
         flush_requested: Latest flush epoch that the I/O loop should send.
         waiting_puts: One token for each `put` that waits for room.
         delivering: Whether the current thread delivers results (thread-local).
@@ -72,7 +74,7 @@ class SharedState:
         self.delivering: _Delivering = _Delivering()
 
     def has_ended(self) -> bool:
-        """Return whether every record was failed, so responses that still come are dropped. Callable without the lock."""
+        """Return whether all records were made to fail, so that responses that arrive later are dropped. Callable without the lock."""
         return self.rejection is not None
 
     def read_clock(self) -> float:
