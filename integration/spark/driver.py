@@ -1,8 +1,8 @@
 """A streaming query in its own process, to be killed by a test: ``python -m integration.spark.driver JSON``.
 
 The JSON object has ``options`` of the reader, ``sink`` and ``checkpoint`` (folders), and optionally ``format`` of the sink's
-files (``json``, ``parquet`` or ``summary``), ``trigger``, ``master`` and ``conf``; with ``progress`` it writes a line per batch. It
-runs until it is killed. If the query fails, it prints the reason and ends with status 1.
+files (``json``, ``parquet`` or ``summary``), ``master`` and ``conf``. It runs until it is killed. If the query fails, it prints the
+reason and ends with status 1.
 """
 
 from __future__ import annotations
@@ -136,7 +136,6 @@ def main() -> int:
     from pyspark.sql import SparkSession
 
     from integration.spark.harness import IdempotentSink
-    from kinesis_sdk.spark.progress import progress_listener
 
     task = json.loads(sys.argv[1])
     builder = (
@@ -149,8 +148,6 @@ def main() -> int:
     for name, value in task.get("conf", {}).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    if task.get("progress"):
-        spark.streams.addListener(progress_listener())
     folder = Path(task["sink"])
     sinks = {"json": IdempotentSink, "parquet": ParquetSink, "summary": SummarySink}
     sink = sinks[task.get("format", "json")](folder)
@@ -160,7 +157,7 @@ def main() -> int:
         .load()
         .writeStream.foreachBatch(sink)
         .option("checkpointLocation", task["checkpoint"])
-        .trigger(processingTime=task.get("trigger", "200 milliseconds"))
+        .trigger(processingTime="200 milliseconds")
         .start()
     )
     query.awaitTermination()

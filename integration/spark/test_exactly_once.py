@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JError
 
 from integration.spark.driver import Driver, running, state_of
 from integration.spark.harness import (
@@ -20,7 +17,6 @@ from integration.spark.harness import (
     Load,
     account_for,
     drain,
-    python_workers,
     start,
     wait_for,
 )
@@ -55,47 +51,6 @@ def test_killed_and_restarted_through_split_merge_and_rescale(spark: Any, stream
     assert sink.differences == []
     assert result["records"] > 1_000
     assert sink.replays >= 1, "batches came again"
-
-
-def test_worker_processes_killed_while_they_read(spark: Any, stream: Any, folder: Path) -> None:
-    orders = stream(2)
-    # Small pages at an interval: a batch takes long enough to be hit.
-    chosen = {"recordsPerFetch": "20", "fetchInterval": "100ms"}
-    sink = IdempotentSink(folder / "sink")
-    stopped = threading.Event()
-    killed: list[int] = []
-
-    def kill() -> None:
-        rng = Random(3)
-        while not stopped.wait(0.9):
-            workers = python_workers(spark)
-            if workers:
-                pid = rng.choice(workers)
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-                killed.append(pid)
-
-    killer = threading.Thread(target=kill, daemon=True)
-    with Load(orders, per_second=200, seed=2) as load:
-        killer.start()
-        began = time.monotonic()
-        while len(killed) < 4 and time.monotonic() - began < 600:
-            try:
-                query = start(spark, orders, sink, folder / "checkpoint", **chosen)
-            except Py4JError:
-                continue  # it was a process that only looks at the options
-            while query.isActive and len(killed) < 4 and time.monotonic() - began < 600:
-                time.sleep(0.05)
-            query.stop()
-        stopped.set()
-        killer.join()
-    drain(spark, orders, sink, folder / "checkpoint")
-    result = account_for(load.put, sink.payloads())
-    assert {name: result[name] for name in PERFECT} == PERFECT, result
-    assert sink.differences == []
-    assert len(killed) >= 3
 
 
 def test_driver_processes_killed_through_split_merge_and_rescale(
@@ -137,38 +92,3 @@ def offsets_of(checkpoint: Path) -> set[int]:
 
 def commits_of(checkpoint: Path) -> set[int]:
     return {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
-
-
-@pytest.mark.core
-@pytest.mark.localstack
-def test_the_first_batch_crashes_under_latest(spark: Any, stream: Any, folder: Path) -> None:
-    """The offset that a query begins with is in no checkpoint: it must not be resolved a second time."""
-    orders = stream(1)
-    orders.put(b"k:before")
-    time.sleep(1.2)  # LATEST is exact to the millisecond, an emulator's clock may not be
-    options = orders.options(startingPosition="LATEST", minProbeInterval="200ms")
-
-    def run(sink: Any) -> Any:
-        frame = spark.readStream.format("kinesis_sdk").options(**options).load()
-        return (
-            frame.writeStream.foreachBatch(sink)
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(processingTime="200 milliseconds")
-            .start()
-        )
-
-    def explode(frame: Any, batch_id: int) -> None:
-        raise RuntimeError(f"batch {batch_id} on purpose")
-
-    query = run(explode)
-    wait_for(lambda: not query.isActive, what="the crash of batch 0")
-    orders.put(b"k:down-1", b"k:down-2")
-    time.sleep(1.2)
-    sink = IdempotentSink(folder / "sink")
-    query = run(sink)
-    orders.put(b"k:up-1")
-    try:
-        wait_for(lambda: len(sink.rows()) >= 3, what="three records")
-    finally:
-        query.stop()
-    assert sink.payloads() == [b"k:down-1", b"k:down-2", b"k:up-1"]

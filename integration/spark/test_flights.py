@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.spark.harness import Lasting, start, wait_for
+from integration.spark.harness import Lasting, wait_for
 from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RetrievalConfig, Worker
 from kinesis_sdk.testing.flights import load_flights
 
@@ -135,54 +134,3 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
     assert streamed.items() <= batch.items()
     assert set(batch.values()) == set(sent)
     assert json.loads(rows[0].data)["origin"] == rows[0].partitionKey
-
-
-def test_a_windowed_query_over_the_stream(spark: Any, stream: Any, folder: Path) -> None:
-    """Spark's own operators on top: a watermark and a window, started and ended by AvailableNow."""
-    from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
-
-    flights = stream(1)
-    frame = flights_frame(spark, 1).limit(3_000)
-    expected = Counter(row.partitionKey for row in frame.collect())
-    frame.select("partitionKey", "data").write.format("kinesis_sdk").options(**flights.options()).mode(
-        "append"
-    ).save()
-    source = spark.readStream.format("kinesis_sdk").options(**flights.reader_options()).load()
-    counts = source.groupBy("partitionKey").agg(F.count("*").alias("flights"))
-    query = (
-        counts.writeStream.outputMode("complete")
-        .format("memory")
-        .queryName(f"counts_{folder.name.replace('-', '_')}")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(900)
-    found = {row.partitionKey: row.flights for row in spark.table(query.name).collect()}
-    assert found == dict(expected)
-
-
-def test_an_idle_query_looks_seldom_and_makes_no_batches(spark: Any, stream: Any, folder: Path) -> None:
-    from integration.spark.harness import IdempotentSink
-
-    idle = stream(2)
-    idle.put(b"k:0", b"k:1")
-    sink = IdempotentSink(folder / "sink")
-    query = start(spark, idle, sink, folder / "checkpoint", trigger="0 seconds")
-    try:
-        wait_for(lambda: len(sink.rows()) == 2, what="the first batch")
-        if idle.endpoint.server is None:
-            return
-        batches = len(list(sink.folder.glob("*.json")))
-        # A fault without effect counts the calls of this stream alone.
-        counter = {"kind": "slow", "operation": "GetRecords", "stream": idle.name}
-        began = time.monotonic()
-        idle.endpoint.server.admin("faults", counter)
-        time.sleep(3)
-        wait_for(lambda: idle.endpoint.server.admin("faults")[0]["seen"] >= 2, what="looks at both shards")
-        (fault,) = idle.endpoint.server.admin("faults")
-        # Two shards, a look each 200 ms: without a throttle of its own the source would make hundreds.
-        assert fault["seen"] <= 2 * (time.monotonic() - began) / 0.18 + 10
-        assert len(list(sink.folder.glob("*.json"))) <= batches + 1
-    finally:
-        query.stop()

@@ -16,15 +16,11 @@ from typing import Any
 
 import pytest
 
-from integration.spark.driver import running
 from integration.spark.harness import (
-    PERFECT,
     Endpoint,
     IdempotentSink,
-    Load,
     SinkFailedError,
     TestStream,
-    account_for,
     drain,
     python_workers,
     start,
@@ -88,12 +84,12 @@ class Past:
         answer = self.client.put_records(StreamName=self.stream.name, Records=entries)
         assert not answer["FailedRecordCount"]
 
-    def skewed_history(self, *, split: bool = False) -> None:
-        """40 s of the first shard, of which the second one has only the last 10 s: 1,000 records."""
+    def skewed_history(self) -> None:
+        """40 s of the first shard, which is split after 20 s, and only the last 10 s of the second one: 1,000 records."""
         for tick in range(200):
             back = 40 - tick / 5
             self.clock.advance_to(back)
-            if split and tick == 100:
+            if tick == 100:
                 self.stream.split(0)
             self.put(*[0, QUARTER] * 2, *[HALF] * (4 if back <= 10 else 0))
         self.clock.advance_to(0)
@@ -182,25 +178,9 @@ def offsets(checkpoint: Path) -> list[QueryOffset]:
     return [QueryOffset.from_json(path.read_text().splitlines()[-1]) for path in files]
 
 
-@pytest.mark.parametrize("span", [None, "4s"])
-def test_a_watermark_drops_nothing_of_shards_that_began_at_different_times(
-    spark: Any, past: Past, folder: Path, span: str | None
-) -> None:
-    needs_admission_control()
-    past.skewed_history()
-    sink = WindowSink()
-    chosen = {} if span is None else {"maxBatchSpan": span}
-    reports = count_windows(spark, past.stream, sink, folder / "checkpoint", **chosen)
-    assert sum(report["numInputRows"] for report in reports) == 1_000
-    assert dropped(reports) == 0
-    assert sink.counts == past.windows()
-    with_rows = [report for report in reports if report["numInputRows"]]
-    assert len(with_rows) == 1 if span is None else len(with_rows) >= 9
-
-
 def test_a_watermark_drops_nothing_around_a_split_and_a_restart(spark: Any, past: Past, folder: Path) -> None:
     needs_admission_control()
-    past.skewed_history(split=True)
+    past.skewed_history()
     sink, checkpoint = WindowSink(fail_at=3), folder / "checkpoint"
     first = count_windows(spark, past.stream, sink, checkpoint, maxBatchSpan="4s")
     assert sink.batches == {0, 1, 2}, "the query ended in its fourth batch"
@@ -217,44 +197,6 @@ def test_a_watermark_drops_nothing_around_a_split_and_a_restart(spark: Any, past
     assert ended_in == [4], "one batch with the parent, its children, and the other shard"
 
 
-def test_a_trigger_longer_than_the_span(spark: Any, stream: Any, folder: Path) -> None:
-    """With a limit of the user the query falls behind and says so. Without one it stays at the tip."""
-    needs_admission_control()
-    limited, free = stream(1), stream(1)
-    task = {
-        "options": limited.reader_options(maxBatchSpan="1s"),
-        "sink": str(folder / "limited"),
-        "checkpoint": str(folder / "limited-checkpoint"),
-        "trigger": "3 seconds",
-        "progress": True,
-    }
-    sink, log = IdempotentSink(folder / "sink"), folder / "driver.log"
-    with Load(limited, per_second=50), running(log, **task) as driver:
-        query = start(spark, free, sink, folder / "checkpoint", trigger="3 seconds")
-        try:
-
-            def said() -> bool:
-                driver.check()
-                text = log.read_text()
-                return (
-                    ", limited by maxBatchSpan, falling behind" in text and "the query falls behind" in text
-                )
-
-            with Load(free, per_second=50) as load:
-                wait_for(said, 300, "the message of the query that falls behind")
-                wait_for(lambda: sink.calls >= 3, what="three batches")
-            wait_for(lambda: len(sink.rows()) >= load.total, what="all records")
-            reports = [progress["sources"][0]["latestOffset"] for progress in progress_of(query)]
-        finally:
-            query.stop()
-    reports = [json.loads(report) if isinstance(report, str) else report for report in reports if report]
-    assert reports
-    for report in reports:
-        assert (report["maxBehindMs"], report["limitedBy"], report["fallingBehind"]) == (0, None, False)
-    result = account_for(load.put, sink.payloads())
-    assert {name: result[name] for name in PERFECT} == PERFECT, result
-
-
 class Chosen(TestStream):
     """A stream with other options for the reader than its name."""
 
@@ -264,22 +206,6 @@ class Chosen(TestStream):
 
     def options(self, **more: str) -> dict[str, str]:
         return {"endpointUrl": self.endpoint.url, "region": "us-east-1", **self._chosen, **more}
-
-
-@pytest.mark.core
-@pytest.mark.localstack
-def test_a_checkpoint_by_name_goes_on_by_arn_and_back(spark: Any, stream: Any, folder: Path) -> None:
-    orders = stream(2)
-    summary = orders.kinesis.describe_stream_summary(StreamName=orders.name)["StreamDescriptionSummary"]
-    by_arn = Chosen(orders, streamArn=summary["StreamARN"])
-    sink = IdempotentSink(folder / "sink")
-    expected = []
-    for round_, source in enumerate((orders, by_arn, orders)):
-        payloads = [f"key-{round_}:{number}".encode() for number in range(20)]
-        orders.put(*payloads, key=f"key-{round_}")
-        expected += payloads
-        drain(spark, source, sink, folder / "checkpoint")
-        assert sink.payloads() == expected
 
 
 class NameSink:
@@ -429,19 +355,3 @@ def test_no_batch_has_more_rows_or_bytes_than_its_limit(
     ]
     assert max(sizes) <= limit
     assert sum(sizes) / limit <= len(sizes) <= 4 * sum(sizes) / limit, "batches use their limit"
-
-
-@pytest.mark.parametrize("span", [None, "10s"])
-def test_a_burst_after_a_silence_is_one_batch(spark: Any, past: Past, folder: Path, span: str | None) -> None:
-    chosen = {} if span is None else {"maxBatchSpan": span}
-    sink = IdempotentSink(folder / "sink")
-    past.clock.advance_to(900)
-    past.put(0, HALF)
-    drain(spark, past.stream, sink, folder / "checkpoint", **chosen)
-    for tick in range(10):
-        past.clock.advance_to(200 - tick / 10)
-        past.put(*[0, HALF] * 10)
-    past.clock.advance_to(0)
-    drain(spark, past.stream, sink, folder / "checkpoint", **chosen)
-    sizes = [len(json.loads(path.read_text())) for path in sorted(sink.folder.glob("*.json"))]
-    assert [size for size in sizes if size] == [2, 200]

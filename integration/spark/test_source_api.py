@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from integration.spark.harness import IdempotentSink, drain, start, wait_for
+from integration.spark.harness import IdempotentSink, start, wait_for
 from kinesis_sdk.spark import progress_frame, progress_listener
-from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.source import HAS_ADMISSION_CONTROL, KinesisDataSource, KinesisStreamReader
 
 pytestmark = pytest.mark.core
@@ -21,16 +20,9 @@ pytestmark = pytest.mark.core
 
 def test_unknown_options_and_bad_values_are_errors(spark: Any, stream: Any) -> None:
     orders = stream(1)
-    for options, problem in (
-        ({"streamNam": orders.name}, "streamName"),
-        (orders.options(maxRecordPerShard="5"), "maxRecordsPerShard"),
-        (orders.options(tipLag="5"), "with a unit"),
-        (orders.options(startingPosition="YESTERDAY"), "TRIM_HORIZON"),
-        (orders.options(retrievalMode="fanout"), "enhanced fan-out"),
-        ({}, "streamName"),
-    ):
-        with pytest.raises(Exception, match=problem):
-            spark.read.format("kinesis_sdk").options(**options).load().collect()
+    for entry in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match="maxRecordsPerShard"):
+            entry.format("kinesis_sdk").options(**orders.options(maxRecordPerShard="5")).load()
     with pytest.raises(Exception, match="maxConnections"):
         spark.range(1).selectExpr("'x' AS data", "'k' AS partitionKey").write.format("kinesis_sdk").options(
             **orders.options(maxConnection="5")
@@ -43,23 +35,6 @@ def test_a_missing_stream_is_named(spark: Any, endpoint: Any) -> None:
     options = {"streamName": "no-such-stream", "endpointUrl": endpoint.url, "region": "us-east-1"}
     with pytest.raises(Exception, match="no-such-stream"):
         spark.read.format("kinesis_sdk").options(**options).load().collect()
-
-
-def test_offsets_in_the_checkpoint_are_canonical(spark: Any, stream: Any, folder: Path) -> None:
-    orders = stream(3)
-    for key in "abcdef":
-        orders.put(f"{key}:0".encode(), key=key)
-    drain(spark, orders, IdempotentSink(folder / "sink"), folder / "checkpoint")
-    files = sorted((folder / "checkpoint" / "offsets").glob("[0-9]*"))
-    assert files
-    for path in files:
-        text = path.read_text().splitlines()[-1]
-        offset = json.loads(text)
-        assert list(offset) == sorted(offset)
-        assert list(offset["streams"]) == [orders.name]
-        shards = offset["streams"][orders.name]["shards"]
-        assert list(shards) == sorted(shards) == ["0", "1", "2"]
-        assert QueryOffset.from_json(text).to_dict() == offset, "Spark adds spaces"
 
 
 def test_the_engine_asks_in_the_order_that_the_reader_expects(spark: Any, stream: Any, folder: Path) -> None:

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.core
 
 # Before 4.1, Spark fills no columns that an INSERT leaves out.
 FILLS_COLUMNS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
-PUSHES_FILTERS = FILLS_COLUMNS
 HIGH = str(2**127)
 
 
@@ -45,44 +44,6 @@ def names(spark: Any) -> Iterator[Any]:
     yield make
     for kind, name in made:
         spark.sql(f"DROP {kind} IF EXISTS {name}")
-
-
-def test_a_read_has_the_columns_that_its_schema_names(spark: Any, stream: Any) -> None:
-    orders = stream(2)
-    orders.put(b"0", b"1")
-    reader = spark.read.schema("shardId string, data binary").format("kinesis_sdk")
-    frame = reader.options(**orders.options()).load()
-    assert frame.columns == ["shardId", "data"]
-    assert sorted((row.shardId[-1:], bytes(row.data)) for row in frame.collect()) == sorted(
-        (row.shardId[-1:], bytes(row.data)) for row in load(spark, orders).collect()
-    )
-    query = (
-        spark.readStream.schema("partitionKey string")
-        .format("kinesis_sdk")
-        .options(**orders.reader_options())
-        .load()
-        .writeStream.format("memory")
-        .queryName("chosen_columns")
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(900)
-    assert [tuple(row) for row in spark.table("chosen_columns").collect()] == [("k",), ("k",)]
-
-
-def test_options_are_checked_when_a_frame_is_loaded(spark: Any, stream: Any) -> None:
-    orders = stream(1)
-    for entry in ("read", "readStream"):
-        for options, problem in (
-            (orders.options(maxBatchSpan="60"), "maxBatchSpan"),
-            (orders.options(startingPositon="LATEST"), "startingPosition"),
-            ({"region": "us-east-1"}, "streamName"),
-        ):
-            with pytest.raises(Exception, match=problem):
-                getattr(spark, entry).format("kinesis_sdk").options(**options).load()
-    # The options of the writer are checked as well, so that a view can have both.
-    with pytest.raises(Exception, match="aggregation"):
-        spark.read.format("kinesis_sdk").options(**orders.options(aggregation="maybe")).load()
 
 
 def test_a_view_is_read_and_inserted_into(spark: Any, stream: Any, names: Any) -> None:
@@ -205,51 +166,3 @@ def test_filters_find_their_rows_also_where_spark_pushes_them(spark: Any, stream
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assert [bytes(row.data) for row in load(spark, orders, shardIds=second).collect()] == [b"high"]
-
-
-@pytest.mark.skipif(not PUSHES_FILTERS, reason="pyspark before 4.1 pushes no filters")
-def test_why_the_reader_takes_no_filters(spark: Any) -> None:
-    """Spark uses the partitions of a filtered scan for the other scans of the frame. If this fails, it no longer does."""
-
-    def make() -> Any:
-        from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
-
-        class Reader(DataSourceReader):
-            wanted = range(4)
-
-            def pushFilters(self, filters: Any) -> Any:  # noqa: N802 — Spark's name
-                for item in filters:
-                    if isinstance(item, EqualTo):
-                        self.wanted = [item.value]
-                return filters
-
-            def partitions(self) -> Any:
-                return [InputPartition(number) for number in self.wanted]
-
-            def read(self, partition: Any) -> Any:
-                yield (partition.value,)
-
-        class Source(DataSource):
-            @classmethod
-            def name(cls) -> str:
-                return "filters_pushed"
-
-            def schema(self) -> str:
-                return "part int"
-
-            def reader(self, schema: Any) -> Any:
-                del schema
-                return Reader()
-
-        return Source
-
-    spark.dataSource.register(make())
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        frame = spark.read.format("filters_pushed").load()
-        assert [row.part for row in frame.filter("part = 1").collect()] == [1]
-        assert [row.part for row in frame.collect()] == [1], "four rows are right"
-        both = frame.filter("part = 1").union(frame.filter("part = 2"))
-        assert [row.part for row in both.collect()] != [1, 2], "both rows are right"
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

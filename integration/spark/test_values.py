@@ -210,30 +210,6 @@ def test_rows_are_those_of_from_csv(spark: Any, stream: Any, count: int) -> None
 
 
 @pytest.mark.core
-def test_malformed_values_by_mode(spark: Any, stream: Any) -> None:
-    orders = stream(1)
-    orders.put(b'{"id":1,"at":"2026-01-31 12:00:00"}', b'{"id":"x","at":"2026-01-31"}', b"?")
-    reader = (
-        spark.read.format("kinesis_sdk")
-        .options(**orders.options(), valueFormat="json")
-        .schema(
-            "_shard_id STRING, id BIGINT, at TIMESTAMP, _corrupt_record STRING, _headers MAP<STRING, BINARY>"
-        )
-    )
-    rows = {row._corrupt_record: row for row in reader.load().collect()}
-    assert rows.keys() == {None, '{"id":"x","at":"2026-01-31"}', "?"}
-    assert (rows[None].id, rows[None]._shard_id, rows[None]._headers) == (1, "shardId-000000000000", {})
-    assert [rows[text].at is None for text in ('{"id":"x","at":"2026-01-31"}', "?")] == [False, True]
-    assert reader.option("mode", "dropMalformed").load().count() == 1
-    with pytest.raises(Exception, match="field id: text is no bigint"):
-        reader.option("mode", "FAILFAST").load().collect()
-    with pytest.raises(Exception, match="a schema beside valueFormat=json"):
-        spark.read.format("kinesis_sdk").options(**orders.options(), valueFormat="json").load()
-    with pytest.raises(Exception, match="_shard_id, or another name"):
-        reader.schema("id BIGINT, _shardId STRING").load().collect()
-
-
-@pytest.mark.core
 def test_streams_and_views_parse_values(spark: Any, stream: Any, folder: Path) -> None:
     orders = stream(2)
     for number in range(50):

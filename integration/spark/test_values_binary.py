@@ -175,32 +175,6 @@ def test_rows_are_those_of_from_avro(spark: Any, stream: Any, with_jars: Callabl
     assert_same_rows(found.select(maps_as_text), expected.select(maps_as_text), ROWS)
 
 
-def test_avro_values(spark: Any, stream: Any) -> None:
-    orders = stream(1)
-    payloads = avro_payloads(Random(32), 200)
-    put_all(orders, payloads)
-    schema = json.dumps(AVRO)
-    columns = avro_columns(schema) + ", _corrupt_record BINARY, _data BINARY"
-    reader = spark.read.format("kinesis_sdk").options(**orders.options())
-    rows = reader.schema(columns).options(valueFormat="avro", avroSchema=schema).load().collect()
-    assert sorted(bytes(row._data) for row in rows) == sorted(payloads)
-    codec = AvroCodec(schema)
-    for row in rows:
-        if row._corrupt_record is None:
-            value = codec.deserialize("", bytes(row._data))
-            assert (row.l, row.s, row.m, row.dt, row.r.x) == (
-                value["l"],
-                value["s"],
-                value["m"],
-                value["dt"],
-                value["r"]["x"],
-            )
-        else:
-            assert row._corrupt_record == row._data
-            assert row.l is None
-    assert sum(row._corrupt_record is not None for row in rows) < 20
-
-
 def test_values_of_a_schema_registry(spark: Any, stream: Any, endpoint: Any) -> None:
     registry = GlueSchemaRegistry(region_name="us-east-1", endpoint_url=endpoint.url, auto_registration=True)
     orders = stream(1)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
 
-from integration.spark.harness import wait_for
 from kinesis_sdk.producer import ProducerConfig
 from kinesis_sdk.spark import ConnectionSettings, KinesisPartitionWriter, ProducerSettings, shared_producer
 
@@ -103,20 +102,6 @@ def test_bad_rows_are_left_out_where_the_option_says_so(spark: Any, stream: Any)
     assert (bytes(row.data)[-3:], row.partitionKey, row.field) == (b"-15", "", "partition_key")
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda frame: frame.drop("data"), "column data"),
-        (lambda frame: frame.drop("partitionKey"), "partitionKey=random"),
-        (lambda frame: frame.withColumn("dta", F.lit(1)), "column dta"),
-        (lambda frame: frame.withColumn("data", F.lit(1)), "binary or string"),
-    ],
-)
-def test_columns_are_checked_on_the_driver(spark: Any, stream: Any, change: Any, problem: str) -> None:
-    with pytest.raises(Exception, match=problem):
-        save(change(rows_of(spark, 10)), stream(1))
-
-
 def test_a_sink_that_fails_in_the_middle_of_a_partition_and_is_tried_again(
     spark: Any, stream: Any, folder: Path
 ) -> None:
@@ -187,21 +172,6 @@ def test_foreach_partition(spark: Any, stream: Any) -> None:
     assert stored(spark, orders) == {f"row-{number}": 2 for number in range(2_000)}
 
 
-def test_a_producer_caught_in_a_closure_names_the_fix(spark: Any, stream: Any) -> None:
-    from kinesis_sdk import Producer
-
-    orders = stream(1)
-    name = orders.name
-    with Producer(region_name="us-east-1", endpoint_url=orders.endpoint.url) as producer:
-
-        def send(rows: Any) -> None:
-            for row in rows:
-                producer.put(name, row.partitionKey, row.data)
-
-        with pytest.raises(Exception, match="shared_producer"):
-            rows_of(spark, 10).foreachPartition(send)
-
-
 def test_credentials_of_a_role_are_resolved_in_each_process(
     spark: Any, stream: Any, monkeypatch: Any
 ) -> None:
@@ -215,22 +185,3 @@ def test_credentials_of_a_role_are_resolved_in_each_process(
     assert "do-not-show-this" not in repr(
         ConnectionSettings(access_key_id="a", secret_access_key="do-not-show-this")
     )
-
-
-def test_tasks_of_a_worker_share_a_producer_and_leave_nothing_behind(spark: Any, stream: Any) -> None:
-    orders = stream(1)
-    settings = ProducerSettings(region_name="us-east-1", endpoint_url=orders.endpoint.url)
-    name = orders.name
-
-    def send(rows: Any) -> Any:
-        from kinesis_sdk.spark import partition
-
-        with shared_producer(settings) as producer:
-            for row in rows:
-                producer.put(name, row.partitionKey, row.data)
-        yield len([slot for slot in partition._producers if slot[1] == settings])
-        yield producer._producer.stats().buffered_bytes
-
-    found = rows_of(spark, 400, 8).rdd.mapPartitions(send).collect()
-    assert found == [1, 0] * 8
-    wait_for(lambda: sum(stored(spark, orders).values()) == 400)
