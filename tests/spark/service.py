@@ -57,7 +57,6 @@ class Habits:
         finds_shown_time: Whether AT_TIMESTAMP finds the first record whose arrival time is late enough; otherwise it finds the
             first one that was stored late enough. The two differ if arrival times are out of order.
         other_reads: Reads per second that other applications make of every shard.
-        limits: Whether more than five calls per second and shard are rejected.
         rejected: Probability that a call is rejected although it is within the limits.
         empty_pages: Probability that a read begins a run of pages without records.
         empty_run: Longest run of such pages.
@@ -69,7 +68,6 @@ class Habits:
     visible_after: float = 0.05
     finds_shown_time: bool = True
     other_reads: int = 0
-    limits: bool = True
     rejected: float = 0.0
     empty_pages: float = 0.0
     empty_run: int = 1
@@ -125,7 +123,6 @@ class Service:
         streams: Shards by stream name. A shard's index is the number in its id, so parents come before their children.
         habits: How it behaves.
         seed: Seed of everything random.
-        clock: The machine's clock; a new one by default.
 
     Attributes:
         clock: The machine's clock. Nothing else moves time, except for the latency of calls.
@@ -139,11 +136,9 @@ class Service:
         habits: Habits | None = None,
         *,
         seed: int = 0,
-        clock: VirtualClock | None = None,
     ) -> None:
         self.habits = habits or Habits()
-        self.clock = clock or VirtualClock()
-        self.elapse: Callable[[float], None] = self.clock.advance
+        self.clock = VirtualClock()
         self.lock = threading.RLock()
         self.random = Random(seed)
         self.logs: dict[str, dict[str, Log]] = {}
@@ -172,10 +167,9 @@ class Service:
         """Return epoch milliseconds of the service as virtual time."""
         return at / 1000 - self._wall.epoch
 
-    def readable(self, log: Log, at: float | None = None) -> int:
-        """Return the number of records of a shard that can be read at a virtual time; now by default."""
-        now = self.clock.monotonic() if at is None else at
-        return bisect_right(log.plan.stored, now - self.habits.visible_after)
+    def readable(self, log: Log) -> int:
+        """Return the number of records of a shard that can be read now."""
+        return bisect_right(log.plan.stored, self.clock.monotonic() - self.habits.visible_after)
 
     def horizon(self, name: str) -> float:
         """Return the virtual time before which the records of a stream are deleted."""
@@ -188,13 +182,6 @@ class Service:
         if not self.habits.finds_shown_time:
             stored = bisect_left([self.millis(moment) for moment in log.plan.stored], at)
         return next((n for n in range(stored, len(log.arrivals)) if log.arrivals[n] >= at), len(log.arrivals))
-
-    def recreate(self, name: str, shards: Sequence[Shard]) -> None:
-        """Delete a stream, and create another one of its name; the times of its plan lie in the future."""
-        self.kinesis.delete_stream(StreamName=name)
-        self._events = [event for event in self._events if event[1] != name]
-        self._lay_out(name, shards)
-        self._events.sort(key=lambda event: (event[0], event[1], event[3]))
 
     # -- carrying out the plan ----------------------------------------------------------------------------------
 
@@ -262,8 +249,6 @@ class Service:
             return True
         if self.habits.rejected and self.random.random() < self.habits.rejected:
             return False
-        if not self.habits.limits:
-            return True
         now, window = self.clock.monotonic(), log.windows[operation]
         while window and window[0] <= now - 1:
             window.popleft()
@@ -400,7 +385,7 @@ class Client:
 
     def _wait(self) -> None:
         if self._service.habits.latency and not self._hurried:
-            self._service.elapse(self._service.habits.latency)
+            self._service.clock.advance(self._service.habits.latency)
 
     def _count(self, operation: str, name: str, log: Log) -> None:
         self.made[operation, name, log.shard_id].append(self._service.clock.monotonic())
@@ -444,9 +429,7 @@ def steady(rate: float, begin: float, end: float) -> list[float]:
     return [begin + number / rate for number in range(int((end - begin) * rate))]
 
 
-def resharded(
-    rng: Random, roots: int, times: Iterable[float], rate: float, end: float, *, chains: bool = True
-) -> list[Shard]:
+def resharded(rng: Random, roots: int, times: Iterable[float], rate: float, end: float) -> list[Shard]:
     """Return the shards of a stream that is resharded: at each time a shard is split, or two neighbours are merged.
 
     Args:
@@ -455,7 +438,6 @@ def resharded(
         times: Times of the reshards.
         rate: Records per second and shard.
         end: Time of the last records.
-        chains: Whether a new shard may be resharded again; otherwise the oldest open shards are.
     """
     shards = [Shard([]) for _ in range(roots)]
     row = list(range(roots))
@@ -464,7 +446,7 @@ def resharded(
             place = rng.randrange(len(row) - 1)
             parents, width = (row[place], row[place + 1]), 1
         else:
-            place = rng.randrange(len(row)) if chains else row.index(min(row))
+            place = rng.randrange(len(row))
             parents, width = (row[place],), 2
         for parent in parents:
             shards[parent].closed = at

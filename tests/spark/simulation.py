@@ -6,15 +6,13 @@ the driver is restarted. `Simulation` does the same, and `Audit` accounts for ev
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.offsets import QueryOffset
@@ -23,10 +21,8 @@ from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_range
 from kinesis_sdk.spark.shardio import ShardIo, arrival_of
-from kinesis_sdk.spark.steps import Steps
 from kinesis_sdk.spark.tasks import group
-from kinesis_sdk.testing import VirtualClock
-from tests.spark.service import Client, Log, Service
+from tests.spark.service import Log, Service
 
 OVERHEAD = 0.3
 """Seconds that a batch takes besides its rows."""
@@ -35,35 +31,12 @@ Row = tuple[str, str, int, int]
 """Stream, shard id, number in the shard, arrival in epoch milliseconds."""
 
 
-class Engine:
-    """What the simulation needs to know about the planner's interface."""
-
-    def options(self, streams: Sequence[str], values: dict[str, Any]) -> SourceOptions:
-        return SourceOptions(
-            streams=tuple(StreamId.parse(name) for name in streams),
-            **{"probe_threads": 1, "records_per_fetch": 1_000, **values},
-        )
-
-    def planner(self, client: Client, options: SourceOptions, service: Service, rng: Random) -> Any:
-        return StreamPlanner(
-            client, options, clock=service.clock, sleep=service.elapse, rng=rng, admission_control=True
-        )
-
-    def parse(self, text: str) -> Any:
-        return QueryOffset.from_json(text)
-
-    def stream_of(self, item: ShardRange, options: SourceOptions) -> StreamId:
-        return item.stream
-
-    def positions(self, offset: Any, options: SourceOptions) -> dict[str, dict[str, Any]]:
-        return {name: dict(of.shards) for name, of in offset.streams.items()}
-
-    def cut(self, offset: Any) -> int | None:
-        cut: int | None = offset.cut
-        return cut
-
-    def tasks(self, ranges: list[ShardRange], options: SourceOptions) -> Sequence[Sequence[ShardRange]]:
-        return group(ranges, max_tasks=64, shards_per_task=options.shards_per_task)
+def reader_options(streams: Iterable[str], values: Mapping[str, Any]) -> SourceOptions:
+    """Return the options of a reader of these streams."""
+    return SourceOptions(
+        streams=tuple(StreamId.parse(name) for name in streams),
+        **{"probe_threads": 1, "records_per_fetch": 1_000, **values},
+    )
 
 
 @dataclass
@@ -103,11 +76,13 @@ class Audit:
 
     Args:
         service: The service that is read.
-        bounds: Bounds of the promises; None does not check those about times.
-        delay: Delay of a watermark in seconds; rows that it would drop are counted.
+        bounds: Bounds of the promises about times.
+
+    Attributes:
+        late: Rows that a watermark with a delay of ten seconds would drop.
     """
 
-    def __init__(self, service: Service, bounds: Bounds | None, delay: float = 10.0) -> None:
+    def __init__(self, service: Service, bounds: Bounds) -> None:
         self.service = service
         self.bounds = bounds
         self.next: dict[tuple[str, str], int] = {}
@@ -115,7 +90,6 @@ class Audit:
         self.slack = 0.0
         self.late = 0
         self.rows = 0
-        self._delay = delay * 1000
 
     def begin(self, stream: str, shard_id: str, number: int) -> None:
         """Say with which record of a shard the query begins, if that is not its first one."""
@@ -149,14 +123,14 @@ class Audit:
                 newest = max(newest, arrival)
                 if self.newest > arrival:
                     self.slack = max(self.slack, (self.newest - arrival) / 1000)
-                    self.late += arrival < self.newest - self._delay
-                if cut is not None and self.bounds is not None:
+                    self.late += arrival < self.newest - 10_000
+                if cut is not None:
                     past = (arrival - cut) / 1000
                     assert past <= self.bounds.past, (
                         f"{stream}/{shard_id}: record {number} arrived {past:.3f} s past the cut"
                     )
         self.newest = newest
-        if self.bounds is not None and cut is not None:
+        if cut is not None:
             self._check_left(cut)
             assert self.slack <= self.bounds.slack + 0.002, (
                 f"a row is {self.slack:.3f} s older than one of an earlier batch, allowed are {self.bounds.slack:.3f} s"
@@ -173,9 +147,7 @@ class Audit:
             )
 
     def _check_left(self, cut: int) -> None:
-        bounds = self.bounds
-        assert bounds is not None
-        limit = cut - bounds.left * 1000 - 2
+        limit = cut - self.bounds.left * 1000 - 2
         for stream, logs in self.service.logs.items():
             for log in logs.values():
                 first = self.at(stream, log)
@@ -211,7 +183,7 @@ class Outcome:
     """What a query did.
 
     Attributes:
-        looks, batches: Number of plans, and of those that planned a batch.
+        looks: Number of plans.
         sizes: Rows of each batch.
         durations: Seconds of each batch without its planning.
         planning: Seconds of each plan.
@@ -223,10 +195,6 @@ class Outcome:
     durations: list[float] = field(default_factory=list)
     planning: list[float] = field(default_factory=list)
     lags: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def batches(self) -> int:
-        return len(self.sizes)
 
     def lag(self, last: int = 1) -> float:
         """Return the largest lag of the last triggers."""
@@ -241,10 +209,8 @@ class Simulation:
         values: Options of the reader by field.
         trigger: Seconds between two batches.
         speed: Rows that the cluster handles per second.
-        bounds: See `Audit`; None checks only that every row comes once and in order.
-        streams: Names of the streams; all by default.
+        bounds: See `Audit`.
         crash: Probability of a restart at each of the points of a batch where it makes a difference.
-        engine: The planner's interface.
     """
 
     def __init__(
@@ -255,19 +221,16 @@ class Simulation:
         trigger: float = 1.0,
         speed: float = 50_000.0,
         bounds: Bounds | None = None,
-        streams: Sequence[str] = (),
         crash: float = 0.0,
         seed: int = 0,
-        engine: Engine | None = None,
     ) -> None:
         self.service = service
-        self.engine = engine or ENGINE
-        self.options = self.engine.options(streams or list(service.logs), dict(values or {}))
+        self.options = reader_options(service.logs, values or {})
         self.trigger = trigger
         self.speed = speed
         self.client = service.client()
         self.executors = service.client(hurried=True)
-        self.audit = Audit(service, bounds)
+        self.audit = Audit(service, bounds or Bounds())
         self.outcome = Outcome()
         self.end: Any = None
         self._random = Random(seed)
@@ -277,7 +240,14 @@ class Simulation:
     def restart(self) -> None:
         """A new driver: everything but the offsets is gone."""
         self.client.forget()
-        self.planner = self.engine.planner(self.client, self.options, self.service, Random(1))
+        self.planner: Any = StreamPlanner(
+            self.client,  # type: ignore[arg-type]
+            self.options,
+            clock=self.service.clock,
+            sleep=self.service.clock.advance,
+            rng=Random(1),
+            admission_control=True,
+        )
         self.initial = self.planner.initial()
 
     @property
@@ -303,7 +273,7 @@ class Simulation:
         self.outcome.planning.append(self.service.clock.monotonic() - begun)
         if end is start or end.to_json() == start.to_json():
             return None
-        return self.engine.parse(end.to_json())
+        return QueryOffset.from_json(end.to_json())
 
     def ranges(self, end: Any) -> list[ShardRange]:
         found: list[ShardRange] = self.planner.ranges(self.start, end)
@@ -311,16 +281,16 @@ class Simulation:
 
     def read(self, ranges: list[ShardRange]) -> list[list[Row]]:
         """Return the rows of each task, as the executors read them."""
-        return [
-            [row for item in task for row in self._read_range(item)]
-            for task in self.engine.tasks(ranges, self.options)
-        ]
+        return [[row for item in task for row in self._read_range(item)] for task in self.tasks(ranges)]
+
+    def tasks(self, ranges: list[ShardRange]) -> Sequence[Sequence[ShardRange]]:
+        """Divide the ranges of a batch as the driver does."""
+        return group(ranges, max_tasks=64, shards_per_task=self.options.shards_per_task)
 
     def _read_range(self, item: ShardRange) -> Iterator[Row]:
-        stream = self.engine.stream_of(item, self.options)
         io = ShardIo(
-            self.executors,
-            stream,
+            self.executors,  # type: ignore[arg-type]
+            item.stream,
             clock=self.service.clock,
             sleep=self.service.clock.advance,
             rng=Random(2),
@@ -334,7 +304,7 @@ class Simulation:
         )
         for records in read_range(io, item, policy):
             for record in records:
-                yield stream.name, item.shard_id, int(record.data), arrival_of(record)
+                yield item.stream.name, item.shard_id, int(record.data), arrival_of(record)
 
     def run_batch(self, **how: Any) -> int | None:
         """Plan, read and commit one batch, and let its time pass; return its rows, None if there was nothing to plan."""
@@ -354,7 +324,7 @@ class Simulation:
             assert sorted(map(tuple, again)) == sorted(map(tuple, rows)), (
                 "a batch that came again is another one"
             )
-        self.audit.batch(rows, self.engine.cut(end))
+        self.audit.batch(rows, end.cut)
         count = sum(map(len, rows))
         duration = max(OVERHEAD + count / self.speed, clock.monotonic() - begun)
         clock.advance_to(begun + duration)
@@ -436,35 +406,6 @@ class Simulation:
         raise AssertionError("the query never comes to rest")
 
 
-class LaneClock(VirtualClock):
-    """A virtual clock for work that overlaps: each thread has a time of its own."""
-
-    def set(self, monotonic: float) -> None:
-        """Continue at another thread's time."""
-        self._elapsed = monotonic - self._start_monotonic
-
-
-def run_overlapping(
-    work: Iterable[Steps[None]], *, clock: Clock, sleep: Callable[[float], None], threads: int
-) -> None:
-    """Do what `kinesis_sdk.spark.steps.run_all` does, with threads whose calls overlap in virtual time."""
-    assert isinstance(clock, LaneClock)
-    begun = clock.monotonic()
-    waiting = [(begun, number, steps) for number, steps in enumerate(work)]
-    lanes = [begun] * threads
-    while waiting:
-        due, number, steps = heapq.heappop(waiting)
-        clock.set(max(due, lanes[0]))
-        try:
-            due = next(steps)
-        except StopIteration:
-            pass
-        else:
-            heapq.heappush(waiting, (due, number, steps))
-        heapq.heapreplace(lanes, clock.monotonic())
-    clock.set(max(lanes))
-
-
 def _ancestors(logs: dict[str, Log], names: Any) -> set[str]:
     found: set[str] = set()
     todo = [name for name in names if name in logs]
@@ -475,6 +416,3 @@ def _ancestors(logs: dict[str, Log], names: Any) -> set[str]:
                 found.add(name)
                 todo.append(name)
     return found
-
-
-ENGINE: Engine = Engine()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from kinesis_sdk.common.aggregate_reader import decode
+from kinesis_sdk.common.aggregate_reader import Aggregate, decode
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition
 from kinesis_sdk.spark.options import SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
+from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_range
 from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.tasks import group
@@ -18,6 +21,21 @@ from kinesis_sdk.testing import FakeAws, VirtualClock
 
 STREAM = "orders"
 HALF = 1 << 127
+FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
+TRIM = {"starting_position": StartingPosition.parse("TRIM_HORIZON")}
+
+
+def starting(text: str) -> dict[str, Any]:
+    """Return the option of a starting position."""
+    return {"starting_position": StartingPosition.parse(text)}
+
+
+def put_aggregate(client: Any, rows: Sequence[bytes]) -> None:
+    """Put an aggregate into the first shard."""
+    aggregate = Aggregate(1_000_000, 10_000)
+    for payload in rows:
+        assert aggregate.try_append("k", None, payload, hash_partition_key("k"))
+    client.put_record(StreamName=STREAM, Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey="0")
 
 
 class World:
@@ -70,6 +88,18 @@ class World:
         self.client.merge_shards(StreamName=STREAM, ShardToMerge=first, AdjacentShardToMerge=second)
         self.clock.advance(2)
 
+    def records(self, shard_id: str = FIRST, stream: str = STREAM) -> list[dict[str, Any]]:
+        """The records of a shard, of at most one page."""
+        at = self.client.get_shard_iterator(
+            StreamName=stream, ShardId=shard_id, ShardIteratorType="TRIM_HORIZON"
+        )
+        found: list[dict[str, Any]] = self.client.get_records(ShardIterator=at["ShardIterator"])["Records"]
+        return found
+
+    def numbers(self, shard_id: str = FIRST) -> list[str]:
+        """The sequence numbers of a shard."""
+        return [record["SequenceNumber"] for record in self.records(shard_id)]
+
     def calls(self) -> dict[str, int]:
         return dict(self.aws.stats()["calls"])
 
@@ -85,14 +115,49 @@ def shards_of(offset: QueryOffset) -> dict[str, ShardPosition]:
     return dict(offset.streams[STREAM].shards)
 
 
+class Around:
+    """A client; subclasses change some of its operations."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+
+class OffClock:
+    """The account's clock, off by some seconds."""
+
+    def __init__(self, clock: VirtualClock, offset: float) -> None:
+        self.offset = offset
+        self.monotonic = clock.monotonic
+        self._clock = clock
+
+    def time(self) -> float:
+        return self._clock.time() + self.offset
+
+
 class Query:
     """A streaming query with its checkpoint: planned offsets survive, the planner does not."""
 
     def __init__(
-        self, world: World, chosen: Mapping[str, Any] | None = None, *, span: float | None = 0.0
+        self,
+        world: World,
+        chosen: Mapping[str, Any] | None = None,
+        *,
+        span: float | None = 0.0,
+        clock: Clock | None = None,
     ) -> None:
-        """Create a query; ``span`` is its ``maxBatchSpan``: 0 for no limit, None for the adaptive one."""
+        """Create a query.
+
+        Args:
+            world: The account.
+            chosen: Options of the reader by field.
+            span: Its ``maxBatchSpan``: 0 for no limit, None for the adaptive one.
+            clock: The driver's clock; that of the account by default.
+        """
         self.world = world
+        self.clock = clock or world.clock
         self.options = options(**{"max_batch_span": span, **(chosen or {})})
         self.log: list[QueryOffset] = []
         self.committed = 0
@@ -105,7 +170,7 @@ class Query:
         self.planner = StreamPlanner(
             self.world.client,
             self.options,
-            clock=self.world.clock,
+            clock=self.clock,
             sleep=self.world.clock.advance,
             rng=Random(1),
         )
@@ -151,6 +216,16 @@ class Query:
             if quiet >= seconds:
                 return
         raise AssertionError("the query never comes to rest")
+
+    def drain(self) -> None:
+        """Run batches until there is nothing to plan."""
+        while self.run_batch() is not None:
+            pass
+
+    def batch_read(self, ranges: list[ShardRange] | None = None) -> list[bytes]:
+        """Payloads of a batch read, or of ranges that were planned for one."""
+        found = self.planner.plan_read() if ranges is None else ranges
+        return [payload for item in found for _, _, payload in read(self.world, item, self.options)]
 
     @property
     def payloads(self) -> list[bytes]:

@@ -103,16 +103,6 @@ def test_the_schema_is_what_spark_was_told() -> None:
     assert schema.field("subSequenceNumber").type == pa.int64()
 
 
-def test_an_aggregate_is_taken_apart_in_order() -> None:
-    items: list[Item] = [("a", None, b"0"), ("b", "5", b"1"), ("a", None, b"2")]
-    rows = rows_of([carrier(b"before", 1), carrier(pack(items), 2), carrier(b"after", 3)])
-    assert [row["data"] for row in rows] == [b"before", b"0", b"1", b"2", b"after"]
-    assert [row["partitionKey"] for row in rows] == ["carrier", "a", "b", "a", "carrier"]
-    assert [row["subSequenceNumber"] for row in rows] == [None, 0, 1, 2, None]
-    assert [row["sequenceNumber"] for row in rows] == ["1", "2", "2", "2", "3"]
-    assert [row["explicitHashKey"] for row in rows] == [None, None, "5", None, None]
-
-
 @pytest.mark.parametrize("columns", [(), ("data", "data"), ("data", "key"), ("DATA",)])
 def test_columns_must_be_different_names_of_the_source(columns: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="columns="):

@@ -180,15 +180,6 @@ def test_a_number_is_shortened_by_the_previous_one_of_its_stream_only() -> None:
     assert written["a"]["shards"] == written["b"]["shards"] == {"0": ">BAAA", "1": ">B"}
 
 
-def test_equal_numbers_and_smaller_ones_survive() -> None:
-    shards: dict[str, ShardPosition] = {
-        f"shardId-{n:012d}": AtSequence(text)
-        for n, text in enumerate(["10000", "10000", "3", "0", "0", "64"])
-    }
-    assert texts(shards) == {"0": "=CcQ", "1": "=", "2": "=AAD", "3": "=A", "4": "=", "5": "=BA"}
-    assert QueryOffset.from_dict(of_shards(shards).to_dict()).streams["orders"].shards == shards
-
-
 def test_a_thousand_shards_take_forty_kilobytes() -> None:
     fake = {}
     for n in range(1000):

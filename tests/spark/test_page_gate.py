@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 
+import pytest
+
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.spark.page_gate import LARGE_PAGE, MAX_LARGE_PAGES, PageGate
 from tests import HANG
@@ -48,16 +50,19 @@ class Readers:
             assert self.entered.acquire(timeout=HANG)
 
     def end(self) -> None:
+        for _ in self._threads:
+            self.release.release()
         for thread in self._threads:
             thread.join(HANG)
             assert not thread.is_alive()
 
 
-def test_few_threads_read_large_pages() -> None:
-    readers = Readers(PageGate(), lambda: page(LARGE_PAGE))
+@pytest.mark.parametrize("before", [[], [0, LARGE_PAGE]], ids=["at first", "after a small page"])
+def test_few_threads_read_large_pages(before: list[int]) -> None:
+    gate = PageGate()
+    assert len(list(gate.pages(page(size) for size in before))) == len(before)
+    readers = Readers(gate, lambda: page(LARGE_PAGE))
     readers.wait_inside(MAX_LARGE_PAGES)
-    for _ in range(THREADS):
-        readers.release.release()
     readers.end()
     assert readers.most == MAX_LARGE_PAGES
 
@@ -67,20 +72,7 @@ def test_one_small_page_lets_all_threads_in() -> None:
     assert list(gate.pages(iter([page(LARGE_PAGE - 1)])))
     readers = Readers(gate, lambda: page(0))
     readers.wait_inside(THREADS)
-    for _ in range(THREADS):
-        readers.release.release()
     readers.end()
-
-
-def test_a_large_page_closes_the_gate_again() -> None:
-    gate = PageGate()
-    assert len(list(gate.pages(iter([page(0), page(LARGE_PAGE)])))) == 2
-    readers = Readers(gate, lambda: page(LARGE_PAGE))
-    readers.wait_inside(MAX_LARGE_PAGES)
-    for _ in range(THREADS):
-        readers.release.release()
-    readers.end()
-    assert readers.most == MAX_LARGE_PAGES
 
 
 def test_a_thread_that_sleeps_keeps_nobody_out() -> None:
@@ -122,14 +114,8 @@ def test_a_range_that_fails_or_is_closed_leaves_the_gate() -> None:
         pages = gate.pages(fails())
         assert next(pages)
         pages.close()  # type: ignore[attr-defined]
-        failed = False
-        try:
+        with pytest.raises(OSError, match="on purpose"):
             list(gate.pages(fails()))
-        except OSError:
-            failed = True
-        assert failed
     readers = Readers(gate, lambda: page(LARGE_PAGE))
     readers.wait_inside(MAX_LARGE_PAGES)
-    for _ in range(THREADS):
-        readers.release.release()
     readers.end()

@@ -9,30 +9,34 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import AwsError, ConfigError
-from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.batch_end import Found
 from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
-from kinesis_sdk.spark.planner import StreamPlanner
-from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.probe import FIRST_PAGE as PEEK
 from kinesis_sdk.spark.streams import Key
 from kinesis_sdk.spark.unread import Cut, End
 from kinesis_sdk.testing import Fault
 from tests import fuzz
 
-from .support import HALF, STREAM, Query, World, options, read, shards_of
-
-FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
-TRIM = {"starting_position": StartingPosition.parse("TRIM_HORIZON")}
-
-
-def starting(text: str) -> dict[str, Any]:
-    return {"starting_position": StartingPosition.parse(text)}
+from .support import (
+    FIRST,
+    HALF,
+    SECOND,
+    STREAM,
+    TRIM,
+    Around,
+    OffClock,
+    Query,
+    World,
+    options,
+    put_aggregate,
+    shards_of,
+    starting,
+)
 
 
 def test_the_retention_period_of_a_stream_is_known_in_milliseconds() -> None:
@@ -53,34 +57,13 @@ def test_a_batch_ends_at_a_record_that_exists_and_holds_exactly_what_is_before_i
     assert query.plan()
     late = world.put(5)
     assert [payload for _, _, payload in query.read()] == put, "what came after planning is not in the batch"
+    world.clock.advance(400)
+    assert [payload for _, _, payload in query.read()] == put, "nor when it is read again"
     end = shards_of(query.log[0])[FIRST]
     assert isinstance(end, AfterSequence)
     query.commit(query.read())
     query.run()
     assert query.payloads == put + late
-
-
-def test_reading_a_batch_again_gives_the_same_rows() -> None:
-    world = World(2)
-    query = Query(world, TRIM)
-    world.put(40, hash_key=0)
-    world.put(40, hash_key=HALF)
-    assert query.plan()
-    first = query.read()
-    world.put(40, hash_key=0)
-    world.clock.advance(400)
-    assert query.read() == first
-
-
-def test_a_long_backlog_is_found_whole_when_nothing_limits_a_batch() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    for _ in range(20):
-        world.put(30)
-        world.clock.advance(60)
-    world.clock.advance(5_000)
-    assert query.run_batch() == 600
-    assert query.run_batch() is None
 
 
 def test_a_span_limits_the_stream_time_of_a_batch() -> None:
@@ -94,6 +77,11 @@ def test_a_span_limits_the_stream_time_of_a_batch() -> None:
     # Two minutes of 30 records a minute, and at most one record more; the first includes its begin.
     assert max(query.batches) <= 91
     assert len(query.batches) >= 9
+    world.clock.advance(7_200)
+    world.put(4)
+    world.clock.advance(7_200)
+    query.run(10)
+    assert len(set(query.payloads)) == world.number, "a silence longer than the span is crossed"
 
 
 def test_a_batch_never_ends_before_it_begins_though_arrival_times_fall() -> None:
@@ -110,19 +98,6 @@ def test_a_batch_never_ends_before_it_begins_though_arrival_times_fall() -> None
     query.run(5)
     assert query.batches == [2, PEEK + 15]
     assert len(set(query.payloads)) == len(query.payloads) == PEEK + 17
-
-
-def test_a_silence_longer_than_the_span_is_crossed() -> None:
-    world = World()
-    query = Query(world, {**TRIM, "max_batch_span": 60.0})
-    put = world.put(3)
-    query.run(5)
-    world.clock.advance(7_200)
-    put += world.put(4)
-    world.clock.advance(7_200)
-    put += world.put(4)
-    query.run(10)
-    assert query.payloads == put
 
 
 def test_a_count_limits_the_records_of_a_shard_exactly() -> None:
@@ -165,13 +140,8 @@ def test_a_limit_of_all_shards_together_holds_and_keeps_one_cut(limit: dict[str,
 def test_rows_of_aggregates_are_counted_and_those_of_one_millisecond_stay_together() -> None:
     world = World()
     for rows in (3, 3, 30, 3):
-        aggregate = Aggregate(1_000_000, 10_000)
-        for item in range(rows):
-            assert aggregate.try_append("k", None, b"%d" % item, hash_partition_key("k"))
         for _ in range(2):
-            world.client.put_record(
-                StreamName=STREAM, Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey="0"
-            )
+            put_aggregate(world.client, [b"%d" % item for item in range(rows)])
         world.clock.advance(1)
     query = Query(world, {**TRIM, "max_rows_per_trigger": 13})
     query.run(5)
@@ -239,45 +209,20 @@ def test_more_records_than_a_page_holds() -> None:
     query = Query(world, TRIM)
     for _ in range(3):
         world.put_bulk(4_000)
-        world.clock.advance(1)
-    query.run(5)
-    assert len(query.rows) == len(set(query.rows)) == 12_000
-
-
-def test_empty_pages_do_not_mean_that_a_shard_is_idle() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    put = world.put(50)
-    world.aws.faults.add(Fault(kind="empty_read", probability=0.7))
-    world.clock.advance(30)
-    query.run(60)
-    assert query.payloads == put
+        world.clock.advance(600)
+    world.clock.advance(5_000)
+    assert query.run_batch() == len(set(query.rows)) == 12_000, "nothing limits the batch"
+    assert query.run_batch() is None
 
 
 def test_an_aggregate_is_never_split_between_batches() -> None:
     world = World()
     query = Query(world, {**TRIM, "max_records_per_shard": 1})
     for number in range(3):
-        aggregate = Aggregate(1_000_000, 10_000)
-        for item in range(1_000):
-            assert aggregate.try_append("k", None, b"%d/%d" % (number, item), hash_partition_key("k"))
-        world.client.put_record(
-            StreamName=STREAM, Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey="0"
-        )
+        put_aggregate(world.client, [b"%d/%d" % (number, item) for item in range(1_000)])
         world.clock.advance(1)
     query.run(5)
     assert query.batches == [1_000, 1_000, 1_000]
-
-
-def test_throttled_and_failing_calls_are_repeated() -> None:
-    world = World(2, throttle=True, seed=3)
-    query = Query(world, TRIM)
-    world.aws.faults.add(Fault(kind="throttle", operation="GetRecords", probability=0.3))
-    world.aws.faults.add(Fault(kind="error", operation="GetShardIterator", probability=0.3, status=503))
-    world.aws.faults.add(Fault(kind="expired_iterator", probability=0.2))
-    put = world.put(40, hash_key=0) + world.put(40, hash_key=HALF)
-    query.run(10)
-    assert sorted(query.payloads) == sorted(put)
 
 
 def test_a_call_that_fails_for_longer_than_the_retry_timeout_fails_the_batch() -> None:
@@ -293,19 +238,8 @@ def test_a_call_that_fails_for_longer_than_the_retry_timeout_fails_the_batch() -
 
 def test_a_clock_ahead_of_the_service_is_no_obstacle() -> None:
     world = World()
-    query = Query(world, TRIM)
+    query = Query(world, TRIM, clock=OffClock(world.clock, 3.5))
     world.put_bulk(2_000)
-    offset = 3.5
-
-    class Ahead:
-        monotonic = staticmethod(world.clock.monotonic)
-
-        @staticmethod
-        def time() -> float:
-            return world.clock.time() + offset
-
-    query.planner._streams.io[STREAM].clock = Ahead()
-    query.planner._streams.io[STREAM].service_clock._clock = Ahead()
     query.run(5)
     assert len(query.rows) == 2_000
 
@@ -314,14 +248,14 @@ class Dated:
     """A client whose answers carry the service's Date header, as HTTP answers do."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self._clock, self._client = world.clock, world.client
 
     def __getattr__(self, name: str) -> Any:
-        call = getattr(self._world.client, name)
+        call = getattr(self._client, name)
 
         def dated(**request: Any) -> Any:
             answer = call(**request)
-            date = formatdate(int(self._world.clock.time()), usegmt=True)
+            date = formatdate(int(self._clock.time()), usegmt=True)
             return {**answer, "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
         return dated
@@ -336,18 +270,8 @@ def test_latest_on_a_machine_whose_clock_is_wrong(offset: float, phase: float) -
     old = world.put(3)
     world.clock.advance(2)
 
-    class Wrong:
-        monotonic = staticmethod(world.clock.monotonic)
-
-        @staticmethod
-        def time() -> float:
-            return world.clock.time() + offset
-
-    query = Query(world)
-    query.planner = StreamPlanner(
-        Dated(world), query.options, clock=Wrong(), sleep=world.clock.advance, rng=Random(1)
-    )
-    query.initial = query.planner.initial()
+    world.client = Dated(world)  # type: ignore[assignment]
+    query = Query(world, clock=OffClock(world.clock, offset))
     ahead = query.initial.started / 1000 - world.clock.time()
     assert -1.01 < ahead <= max(0.0, min(offset, 1.0)) + 0.001
     world.clock.advance(0.05)
@@ -406,26 +330,14 @@ def test_a_query_that_stops_at_the_present_looks_at_it_although_it_has_just_look
 
 def test_the_cut_stays_where_it_was_until_a_clock_that_was_set_back_has_reached_it() -> None:
     world = World()
-    offset = 0.0
-
-    class SetBack:
-        monotonic = staticmethod(world.clock.monotonic)
-
-        @staticmethod
-        def time() -> float:
-            return world.clock.time() + offset
-
-    query = Query(world, TRIM)
-    query.planner = StreamPlanner(
-        world.client, query.options, clock=SetBack(), sleep=world.clock.advance, rng=Random(1)
-    )
-    query.initial = query.planner.initial()
+    clock = OffClock(world.clock, 0.0)
+    query = Query(world, TRIM, clock=clock)
     put = world.put(1)
     world.clock.advance(2)
     assert query.run_batch() == 1
     before = query.start.cut
     assert before is not None
-    offset = -100.0
+    clock.offset = -100.0
     put += world.put(1)
     world.clock.advance(2)
     assert query.run_batch() == 1
@@ -449,21 +361,6 @@ def test_idle_shards_are_looked_at_one_after_the_other_and_each_in_every_period(
         world.clock.advance(1)
     assert max(looks) <= most
     assert all(sum(looks[begin : begin + 5]) == 20 * 5 / period for begin in range(5, 15, 5)), looks
-
-
-def test_an_idle_shard_costs_one_call_a_look() -> None:
-    world = World(4)
-    query = Query(world, TRIM)
-    for shard in world.open_shards():
-        world.put(3, hash_key=int(shard["HashKeyRange"]["StartingHashKey"]))
-    query.run(5)
-    before = world.calls()
-    for _ in range(9):
-        assert query.run_batch() is None
-        world.clock.advance(1)
-    after = world.calls()
-    assert after["GetRecords"] - before["GetRecords"] == 4 * 9
-    assert after["GetShardIterator"] - before["GetShardIterator"] <= 4
 
 
 def test_a_busy_shard_costs_two_calls_a_look() -> None:
@@ -504,38 +401,6 @@ def test_children_come_in_the_batch_in_which_their_parent_ends() -> None:
     world.put(1)
     query.run(5)
     assert set(shards_of(query.log[finished + 1])) == {SECOND, "shardId-000000000002"}, "the parent left"
-
-
-def test_the_child_of_a_merge_waits_for_both_parents() -> None:
-    world = World(2)
-    query = Query(world, {**TRIM, "max_records_per_shard": 10})
-    world.put(45, hash_key=0, key="a")
-    world.put(5, hash_key=HALF, key="b")
-    world.merge(FIRST, SECOND)
-    world.put(3, hash_key=0, key="a")
-    query.run(15)
-    assert [p for p in query.payloads if p.startswith(b"a:")] == sorted(
-        (p for p in query.payloads if p.startswith(b"a:")), key=lambda p: int(p[2:])
-    )
-    assert len(query.payloads) == 53
-    child = "shardId-000000000002"
-    entered = [child in shards_of(offset) for offset in query.log].index(True)
-    before = shards_of(query.log[entered])
-    assert isinstance(before[FIRST], Ended)
-    assert isinstance(before[SECOND], Ended)
-
-
-def test_a_closed_shard_that_was_not_drained_is_drained() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    world.put(3)
-    query.run(3)
-    rest = world.put(60)
-    world.split(FIRST)
-    world.clock.advance(3_600)
-    query.restart()
-    query.run(12)
-    assert query.payloads[3:63] == rest
 
 
 def test_a_child_born_while_the_query_was_down_begins_at_its_first_record() -> None:
@@ -604,19 +469,6 @@ def test_latest_means_the_first_start_even_if_the_first_batch_crashes() -> None:
     assert query.payloads == put
 
 
-def test_latest_is_pinned_by_an_empty_first_batch() -> None:
-    world = World()
-    world.put(3)
-    world.clock.advance(1)
-    query = Query(world)
-    assert query.run_batch() == 0
-    world.clock.advance(600)
-    put = world.put(2)
-    query.restart()
-    query.run(3)
-    assert query.payloads == put
-
-
 def test_a_split_between_start_and_first_plan_under_latest() -> None:
     world = World()
     world.put(3)
@@ -629,19 +481,6 @@ def test_a_split_between_start_and_first_plan_under_latest() -> None:
     assert query.payloads == put
 
 
-def test_at_timestamp() -> None:
-    world = World()
-    world.put(3)
-    world.clock.advance(10)
-    moment = round(world.clock.time() * 1000)
-    put = world.put(3)
-    world.split(FIRST)
-    put += world.put(3, hash_key=0)
-    query = Query(world, starting(f"AT_TIMESTAMP {moment}"))
-    query.run(15)
-    assert query.payloads == put
-
-
 @pytest.mark.parametrize(("kind", "read"), [("after", 2), ("at", 3)])
 def test_positions_per_shard(kind: str, read: int) -> None:
     world = World(3)
@@ -649,12 +488,7 @@ def test_positions_per_shard(kind: str, read: int) -> None:
     names = sorted(hashes)
     for name in names:
         world.put(4, hash_key=hashes[name], key=name)
-    page = world.client.get_records(
-        ShardIterator=world.client.get_shard_iterator(
-            StreamName=STREAM, ShardId=names[1], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-    )
-    number = page["Records"][1]["SequenceNumber"]
+    number = world.numbers(names[1])[1]
     world.clock.advance(1)
     text = json.dumps({"default": "LATEST", names[0]: "TRIM_HORIZON", names[1]: f"{kind}:{number}"})
     query = Query(world, starting(text))
@@ -684,8 +518,7 @@ def test_available_now_ends_at_what_was_there_and_needs_several_batches() -> Non
     assert query.run_batch() == 15
     world.clock.advance(2)
     world.put(50, hash_key=0)
-    while query.run_batch() is not None:
-        pass
+    query.drain()
     assert sorted(query.payloads) == sorted(put)
     assert query.batches == [15, 10, 10, 5]
 
@@ -707,8 +540,7 @@ def test_available_now_reads_closed_shards_and_their_children_and_stops() -> Non
     assert sorted(query.payloads) == sorted(put)
     query.restart()
     query.planner.stop_at_now()
-    while query.run_batch() is not None:
-        pass
+    query.drain()
     assert len(query.payloads) == len(set(query.payloads)) == world.number
 
 
@@ -722,27 +554,20 @@ def test_available_now_passes_over_empty_pages_and_misses_nothing() -> None:
     world.client = LaggingClient(world.client)  # type: ignore[assignment]
     query.restart()
     query.planner.stop_at_now()
-    while query.run_batch() is not None:
-        pass
+    query.drain()
     assert query.payloads == put
 
 
-class LaggingClient:
+class LaggingClient(Around):
     """Begins with empty pages that say that there is more, as the service may send them anywhere."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._left = 8
+    left = 8
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def get_records(self, **request: Any) -> dict[str, Any]:
-        if self._left:
-            self._left -= 1
+    def get_records(self, **request: Any) -> Any:
+        if self.left:
+            self.left -= 1
             return {"Records": [], "NextShardIterator": request["ShardIterator"], "MillisBehindLatest": 5_000}
-        answer: dict[str, Any] = self._client.get_records(**request)
-        return answer
+        return self.client.get_records(**request)
 
 
 def test_available_now_does_not_pass_its_goal_when_a_span_ends_behind_it() -> None:
@@ -757,23 +582,8 @@ def test_available_now_does_not_pass_its_goal_when_a_span_ends_behind_it() -> No
     world.clock.advance(2)
     world.put(5)
     world.clock.advance(3_600)
-    while query.run_batch() is not None:
-        pass
+    query.drain()
     assert query.payloads == put
-
-
-def test_available_now_leaves_shards_alone_that_were_born_later() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    world.put(5)
-    world.clock.advance(1)
-    query.planner.stop_at_now()
-    query.run_batch()
-    world.split(FIRST)
-    world.clock.advance(30)
-    while query.run_batch() is not None:
-        pass
-    assert set(shards_of(query.log[-1])) == {FIRST}
 
 
 def test_available_now_does_not_pass_its_goal_when_the_shard_ends_behind_it() -> None:
@@ -786,39 +596,13 @@ def test_available_now_does_not_pass_its_goal_when_the_shard_ends_behind_it() ->
     world.clock.advance(2)
     world.put(3)
     world.split(FIRST)
-    while query.run_batch() is not None:
-        pass
+    query.drain()
     assert query.payloads == put
-
-
-def test_available_now_with_nothing_to_do() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    query.planner.stop_at_now()
-    assert query.run_batch() == 0
-    assert query.run_batch() is None
 
 
 # -- loss -----------------------------------------------------------------------------------------------------------
 
 DAY = 86_400.0
-
-
-def test_a_checkpoint_older_than_the_retention_is_a_loss() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    world.put(3)
-    query.run(3)
-    world.put(3)
-    world.clock.advance(1.5 * DAY)
-    put = world.put(3)
-    query.restart()
-    with pytest.raises(DataLossError, match=r"36\.0 h ago.*failOnDataLoss"):
-        query.plan()
-    query.options = options(**TRIM, fail_on_data_loss=False)
-    query.restart()
-    query.run(5)
-    assert query.payloads[3:] == put
 
 
 @pytest.mark.parametrize(("beyond", "is_loss"), [(-60, False), (60, True)])
@@ -830,7 +614,7 @@ def test_a_checkpoint_is_a_loss_from_the_retention_period_on(beyond: float, is_l
     world.clock.advance(DAY + beyond)
     query.restart()
     if is_loss:
-        with pytest.raises(DataLossError, match=r"24\.0 h ago"):
+        with pytest.raises(DataLossError, match=r"24\.0 h"):
             query.plan()
     else:
         assert not query.plan() or query.read() == []
@@ -846,7 +630,7 @@ def test_an_empty_shard_after_the_retention_period_is_no_proof_that_nothing_was_
     world.put(1)  # is deleted before the query starts again, and the shard is empty as before
     world.clock.advance(2 * DAY)
     query.restart()
-    with pytest.raises(DataLossError, match=r"72\.0 h ago.*may be deleted"):
+    with pytest.raises(DataLossError, match=r"72\.0 h"):
         query.plan()
 
 
@@ -866,10 +650,11 @@ def test_a_position_beyond_the_retention_is_read_from_the_horizon() -> None:
     assert [payload for _, _, payload in query.read()] == put
 
 
-def test_idle_for_longer_than_the_retention_is_no_loss() -> None:
+@pytest.mark.parametrize("count", [3, 0], ids=["read", "never read"])
+def test_idle_for_longer_than_the_retention_is_no_loss(count: int) -> None:
     world = World()
-    query = Query(world, TRIM)
-    put = world.put(3)
+    query = Query(world)
+    put = world.put(count)
     query.run(3)
     for _ in range(60):
         world.clock.advance(3_600)
@@ -898,30 +683,6 @@ def test_a_sequence_number_near_the_end_of_the_retention_is_not_asked_for_any_mo
     assert len(query.read()) == 1
 
 
-def test_idle_and_never_read_from_for_longer_than_the_retention_is_no_loss() -> None:
-    world = World()
-    query = Query(world)
-    for _ in range(60):
-        query.run_batch()
-        world.clock.advance(3_600)
-    put = world.put(3)
-    query.restart()
-    query.run(5)
-    assert query.payloads == put
-
-
-def test_idle_offsets_change_seldom() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    world.put(3)
-    query.run(3)
-    batches = len(query.log)
-    for _ in range(24 * 6):
-        query.run_batch()
-        world.clock.advance(600)
-    assert 1 <= len(query.log) - batches <= 4
-
-
 def test_a_planned_batch_that_was_trimmed_meanwhile_is_a_loss() -> None:
     world = World()
     query = Query(world, TRIM)
@@ -930,7 +691,7 @@ def test_a_planned_batch_that_was_trimmed_meanwhile_is_a_loss() -> None:
     world.clock.advance(1.5 * DAY)
     world.put(2)
     query.restart()
-    with pytest.raises(DataLossError, match="no longer in the stream"):
+    with pytest.raises(DataLossError):
         query.read()
     assert query.read(fail_on_data_loss=False) == []
 
@@ -962,6 +723,11 @@ def test_a_recreated_stream_is_one_loss_and_not_as_old_as_the_checkpoint(
     world.put(3)
     assert query.run_batch() == 3
     recreate(world, 1.5 * DAY)
+    query.options = options(**TRIM)
+    query.restart()
+    with pytest.raises(DataLossError):
+        query.plan()
+    query.options = options(**TRIM, fail_on_data_loss=False)
     query.restart()
     put = world.put(2)
     assert query.run_batch() == 2
@@ -1009,10 +775,7 @@ def test_hundreds_of_shards_are_looked_at_side_by_side() -> None:
     lock = threading.Lock()
     running, most = 0, 0
 
-    class Counting:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(world.client, name)
-
+    class Counting(Around):
         def get_records(self, **request: Any) -> Any:
             nonlocal running, most
             with lock:
@@ -1022,14 +785,14 @@ def test_hundreds_of_shards_are_looked_at_side_by_side() -> None:
                     gathered.set()
             try:
                 assert gathered.wait(30)  # all that there are
-                return world.client.get_records(**request)
+                return self.client.get_records(**request)
             finally:
                 with lock:
                     running -= 1
 
     gathered = threading.Event()
     query = Query(world, {**TRIM, "probe_threads": 16})
-    query.planner._streams.io[STREAM].client = Counting()
+    query.planner._streams.io[STREAM].client = Counting(world.client)  # type: ignore[assignment]
     assert query.run_batch() == 600
     assert sorted(query.payloads) == sorted(put)
     assert most == 16
@@ -1074,7 +837,7 @@ def test_a_batch_read_covers_parents_children_and_nothing_later() -> None:
     query = Query(world)
     ranges = query.planner.plan_read()
     world.put(9, hash_key=0)
-    assert [row[2] for item in ranges for row in read(world, item, query.options)] == put
+    assert query.batch_read(ranges) == put
 
 
 def test_a_batch_read_of_some_shards_makes_no_call_for_the_others() -> None:
@@ -1087,31 +850,13 @@ def test_a_batch_read_of_some_shards_makes_no_call_for_the_others() -> None:
     ranges = query.planner.plan_read(shard_ids=frozenset(wanted))
     calls = world.calls()["GetShardIterator"] - before.get("GetShardIterator", 0)
     assert {item.shard_id for item in ranges} == wanted
-    assert [row[2] for item in ranges for row in read(world, item, query.options)] == put
+    assert query.batch_read(ranges) == put
     query.planner.plan_read()
     more = world.calls()["GetShardIterator"] - before.get("GetShardIterator", 0) - calls
     assert calls < more
     assert query.planner.plan_read(shard_ids=frozenset()) == []
     with pytest.raises(ConfigError, match="shardIds='shardId-000000000009'"):
         query.planner.plan_read(shard_ids=frozenset({"shardId-000000000009"}))
-
-
-def test_a_batch_read_between_two_instants() -> None:
-    world = World()
-    world.put(5)
-    world.clock.advance(10)
-    low = round(world.clock.time() * 1000)
-    put = world.put(40)
-    world.clock.advance(10)
-    high = round(world.clock.time() * 1000)
-    world.put(5)
-    chosen = {
-        **starting(f"AT_TIMESTAMP {low}"),
-        "ending_position": StartingPosition.parse(f"AT_TIMESTAMP {high}").default,
-    }
-    query = Query(world, chosen)
-    rows = [row[2] for item in query.planner.plan_read() for row in read(world, item, query.options)]
-    assert rows == put
 
 
 def test_a_batch_read_to_a_time_has_records_that_arrived_before_it_behind_later_ones() -> None:
@@ -1125,8 +870,7 @@ def test_a_batch_read_to_a_time_has_records_that_arrived_before_it_behind_later_
     put += world.put(1)
     world.clock.advance(3_600)
     query = Query(world, {**TRIM, "ending_position": AtTimestamp(high)})
-    rows = [row[2] for item in query.planner.plan_read() for row in read(world, item, query.options)]
-    assert rows == put
+    assert query.batch_read() == put
 
 
 def test_a_batch_read_of_an_hour_does_not_read_the_day() -> None:
@@ -1145,47 +889,20 @@ def test_a_batch_read_of_an_hour_does_not_read_the_day() -> None:
             world.clock.advance(120)
         if hour == 10:
             world.split("shardId-000000000002")
-    chosen = {
-        **starting(f"AT_TIMESTAMP {low}"),
-        "ending_position": StartingPosition.parse(f"AT_TIMESTAMP {high}").default,
-    }
-    query = Query(world, chosen)
+    query = Query(world, {**starting(f"AT_TIMESTAMP {low}"), "ending_position": AtTimestamp(high)})
     ranges = query.planner.plan_read()
-    assert sorted(r[2] for item in ranges for r in read(world, item, query.options)) == sorted(put)
-    unfiltered = [replace(item, before=None) for item in ranges]
-    passed = [row for item in unfiltered for row in read(world, item, query.options)]
-    assert len(passed) < 2 * len(put)
+    assert sorted(query.batch_read(ranges)) == sorted(put)
+    assert len(query.batch_read([replace(item, before=None) for item in ranges])) < 2 * len(put)
 
 
 def test_a_batch_read_of_nothing_is_empty() -> None:
     world = World()
-    put = world.put(3)
+    world.put(3)
     world.clock.advance(10)
-    newest = world.client.get_records(
-        ShardIterator=world.client.get_shard_iterator(
-            StreamName=STREAM, ShardId=FIRST, ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-    )["Records"][-1]["SequenceNumber"]
-    assert len(put) == 3
-    behind = Query(
-        world, starting(json.dumps({"default": "TRIM_HORIZON", FIRST: f"AFTER_SEQUENCE_NUMBER {newest}"}))
-    )
-    assert behind.planner.plan_read() == []
-    backwards = {
-        **starting("AT_TIMESTAMP 2000"),
-        "ending_position": StartingPosition.parse("AT_TIMESTAMP 1000").default,
-    }
+    behind = {"default": "TRIM_HORIZON", FIRST: f"AFTER_SEQUENCE_NUMBER {world.numbers()[-1]}"}
+    assert Query(world, starting(json.dumps(behind))).planner.plan_read() == []
+    backwards = {**starting("AT_TIMESTAMP 2000"), "ending_position": AtTimestamp(1_000)}
     assert Query(world, backwards).planner.plan_read() == []
-
-
-def test_a_batch_read_of_a_backlog_finds_its_last_record() -> None:
-    world = World()
-    for _ in range(12):
-        world.put_bulk(1_000)
-        world.clock.advance(300)
-    world.clock.advance(3_600)
-    query = Query(world)
-    assert sum(len(read(world, item, query.options)) for item in query.planner.plan_read()) == 12_000
 
 
 def test_a_batch_read_from_latest_is_refused() -> None:
@@ -1201,7 +918,7 @@ def test_a_start_in_the_future_is_refused_at_once(position: str, is_batch: bool)
     began = world.clock.monotonic()
     text = position.format(round((world.clock.time() + 600) * 1000))
     query = Query(world, starting(text))
-    with pytest.raises(ConfigError, match=r"startingPosition.*AT_TIMESTAMP 17.*a time in the past"):
+    with pytest.raises(ConfigError, match="startingPosition"):
         query.planner.plan_read() if is_batch else query.plan()
     assert world.clock.monotonic() - began < 1
 
@@ -1300,24 +1017,7 @@ def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
     assert len(query.payloads) == world.number
 
 
-def test_the_positions_of_an_offset_are_those_that_were_planned() -> None:
-    world = World()
-    query = Query(world)
-    assert query.run_batch() == 0
-    (position,) = shards_of(query.log[0]).values()
-    assert position == AtTimestamp(query.log[0].started) or isinstance(position, AtTimestamp)
-    world2 = World()
-    query2 = Query(world2, TRIM)
-    assert query2.run_batch() == 0
-    assert shards_of(query2.log[0]) == {FIRST: TrimHorizon()}
-
-
 # -- batch reads and plans that were once wrong --------------------------------------------------------------------------
-
-
-def rows_of_a_batch_read(world: World, **chosen: Any) -> int:
-    query = Query(world, {**TRIM, **chosen})
-    return sum(len(read(world, item, query.options)) for item in query.planner.plan_read())
 
 
 def test_a_batch_read_finds_the_last_record_of_a_shard_that_has_been_quiet() -> None:
@@ -1326,7 +1026,7 @@ def test_a_batch_read_finds_the_last_record_of_a_shard_that_has_been_quiet() -> 
         world.put_bulk(500)  # record 1,025, with which the walk ends, lies inside a burst
         world.clock.advance(1.05)
     world.clock.advance(3_600)
-    assert rows_of_a_batch_read(world) == 1_500
+    assert len(Query(world, TRIM).batch_read()) == 1_500
 
 
 def test_a_batch_read_to_a_time_in_the_past_finds_the_last_record_before_it() -> None:
@@ -1336,7 +1036,7 @@ def test_a_batch_read_to_a_time_in_the_past_finds_the_last_record_before_it() ->
         world.clock.advance(1)
     ending = AtTimestamp(round(world.clock.time() * 1000))
     world.clock.advance(3_600)
-    assert rows_of_a_batch_read(world, ending_position=ending) == 1_500
+    assert len(Query(world, {**TRIM, "ending_position": ending}).batch_read()) == 1_500
 
 
 def test_a_batch_read_that_cannot_reach_its_end_fails_however_near_it_is(
@@ -1350,39 +1050,25 @@ def test_a_batch_read_that_cannot_reach_its_end_fails_however_near_it_is(
         world.put(1)
         world.clock.advance(0.3)
     # Five pages hold half of what has arrived since the tip lag began: they end 15 s before the present.
-    with pytest.raises(StalledError, match="could not be read up to its end"):
-        rows_of_a_batch_read(world, tip_lag=30.0)
+    with pytest.raises(StalledError):
+        Query(world, {**TRIM, "tip_lag": 30.0}).batch_read()
 
 
 def test_a_batch_read_of_an_endpoint_that_only_sends_empty_pages_fails() -> None:
     world = World()
     world.put(3)
     world.aws.faults.add(Fault(kind="empty_read"))
-    with pytest.raises(StalledError, match="only empty pages"):
-        rows_of_a_batch_read(world)
+    with pytest.raises(StalledError):
+        Query(world, TRIM).batch_read()
 
 
 def test_a_clock_that_is_corrected_forward_between_two_batches_moves_no_position_into_the_future() -> None:
     """The time before the look comes from the last responses; the machine's clock was set since then."""
     world = World(2)
 
-    class Behind:
-        offset = -3_600.0
-        monotonic = staticmethod(world.clock.monotonic)
-
-        def time(self) -> float:
-            return world.clock.time() + self.offset
-
-    clock = Behind()
-    query = Query(world)
-    query.planner = StreamPlanner(
-        Dated(world),  # type: ignore[arg-type]
-        query.options,
-        clock=clock,
-        sleep=world.clock.advance,
-        rng=Random(1),
-    )
-    query.initial = query.planner.initial()
+    world.client = Dated(world)  # type: ignore[assignment]
+    clock = OffClock(world.clock, -3_600.0)
+    query = Query(world, clock=clock)
     put = world.put(1, hash_key=0) + world.put(1, hash_key=HALF)
     for _ in range(6):
         world.clock.advance(1.5)
@@ -1459,19 +1145,16 @@ def test_a_look_that_failed_in_the_middle_hides_no_record_from_the_next_one() ->
     world.put(2, hash_key=HALF)
     world.clock.advance(3)
 
-    class OneShardFails:
+    class OneShardFails(Around):
         failing = True
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(world.client, name)
-
         def get_records(self, **request: Any) -> Any:
-            response = world.client.get_records(**request)
+            response = self.client.get_records(**request)
             if self.failing and len(response["Records"]) == 2:
                 raise OSError("the connection broke")
             return response
 
-    client = query.planner._streams.io[STREAM].client = OneShardFails()  # type: ignore[assignment]
+    client = query.planner._streams.io[STREAM].client = OneShardFails(world.client)  # type: ignore[assignment]
     for probe in query.planner._search.probes.values():
         probe._cursor = None
     with pytest.raises(AwsError):
@@ -1511,15 +1194,10 @@ def test_a_parent_that_leaves_the_offset_is_no_batch() -> None:
 # -- listings that lag behind ------------------------------------------------------------------------------------------
 
 
-class TornListings:
+class TornListings(Around):
     """A client whose listings omit a shard."""
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
-        self.omitted: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.client, name)
+    omitted: frozenset[str] = frozenset()
 
     def list_shards(self, **request: Any) -> Any:
         answer = self.client.list_shards(**request)
@@ -1536,8 +1214,8 @@ def test_a_shard_that_listings_omit_is_read_on(
     query = Query(world, {**TRIM, "fail_on_data_loss": fail_on_data_loss})
     put = world.put(3, hash_key=0) + world.put(3, hash_key=HALF)
     query.run(3)
-    for omitted in ({SECOND}, set(), {SECOND}, {FIRST}, set()):
-        torn.omitted = omitted
+    for omitted in ([SECOND], [], [SECOND], [FIRST], []):
+        torn.omitted = frozenset(omitted)
         query.restart()
         world.clock.advance(60)
         put += world.put(2, hash_key=0) + world.put(2, hash_key=HALF)

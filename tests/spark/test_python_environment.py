@@ -45,9 +45,7 @@ def test_a_local_session_gets_the_interpreter_of_this_program(master: str) -> No
 @pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host"])
 def test_a_path_of_the_driver_is_never_given_to_a_cluster(master: str) -> None:
     spark = session(master)
-    with pytest.raises(
-        ConfigError, match="PYSPARK_PYTHON=None is invalid: expected a Python with kinesis_sdk"
-    ):
+    with pytest.raises(ConfigError, match="PYSPARK_PYTHON=None"):
         use_this_environment(spark)
     assert spark.sparkContext.pythonExec == "python3"
 

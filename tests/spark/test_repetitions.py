@@ -28,7 +28,7 @@ from tests import fuzz
 from tests.common.once.streams import aggregate
 from tests.once_model.simulated import produce, read_shard
 from tests.producer.simulation import STREAM, Simulation
-from tests.spark.support import World, options
+from tests.spark.support import FIRST, SECOND, World, options
 
 Rows = list[tuple[bytes, CopyPosition]]
 
@@ -104,7 +104,7 @@ def world() -> World:
     world = World()
     date = int(world.clock.time() * 1000)
     _put(world, 0, date)
-    world.split("shardId-000000000000")
+    world.split(FIRST)
     world.clock.advance(5)
     _put(world, REPEAT, date)
     world.clock.advance(10)
@@ -130,12 +130,7 @@ def _ranges(world: World) -> dict[str, ShardRange]:
 def _judged(world: World, item: ShardRange, client: Any, **settings: Any) -> tuple[int, RangeRepetitions]:
     """Return the rows of a range, and what recognized its repetitions."""
     repetitions = RangeRepetitions(item, client, clock=world.clock, sleep=world.clock.advance, **settings)
-    iterator = world.client.get_shard_iterator(
-        StreamName=STREAM, ShardId=item.shard_id, ShardIteratorType="TRIM_HORIZON"
-    )["ShardIterator"]
-    records = [
-        KinesisRecord.from_api(one) for one in world.client.get_records(ShardIterator=iterator)["Records"]
-    ]
+    records = [KinesisRecord.from_api(one) for one in world.records(item.shard_id)]
     repetitions.begin(records)
     built = BatchBuilder(STREAM, deaggregate=True).build(item.shard_id, records, judge=repetitions.judge)
     return sum(batch.num_rows for batch in built), repetitions
@@ -143,8 +138,8 @@ def _judged(world: World, item: ShardRange, client: Any, **settings: Any) -> tup
 
 def test_the_driver_tells_the_lineage_so_that_tasks_list_no_shards(world: World) -> None:
     ranges = pickle.loads(pickle.dumps(_ranges(world)))
-    parent, child = ranges["shardId-000000000000"], ranges["shardId-000000000001"]
-    assert [shard.shard_id for shard in child.lineage] == ["shardId-000000000001", "shardId-000000000000"]
+    parent, child = ranges[FIRST], ranges[SECOND]
+    assert [shard.shard_id for shard in child.lineage] == [SECOND, FIRST]
     spy = _Spy(world.client)
 
     assert _judged(world, parent, spy)[0] == 1
@@ -160,7 +155,7 @@ def test_the_driver_tells_the_lineage_so_that_tasks_list_no_shards(world: World)
 def test_a_copy_that_may_not_be_looked_for_is_a_row_and_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child = _ranges(world)["shardId-000000000001"]
+    child = _ranges(world)[SECOND]
     world.aws.faults.add(
         Fault(kind="error", operation="GetShardIterator", code="AccessDeniedException", status=400, after=1)
     )
@@ -175,7 +170,7 @@ def test_a_mark_with_a_forged_date_makes_a_task_read_no_more_than_the_span(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
-    shard = "shardId-000000000000"
+    shard = FIRST
     world.clock.advance(900)
 
     def put(number: int, flags: int, seconds_ago: int) -> None:
@@ -199,7 +194,7 @@ def test_a_mark_with_a_forged_date_makes_a_task_read_no_more_than_the_span(
 def test_a_record_whose_name_was_taken_is_named_in_the_log(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shard = "shardId-000000000001"
+    shard = SECOND
     date = int(world.clock.time() * 1000) - 300_000
     data = aggregate([Run(1, 4, NAMED, b"producer", date, 9)], shard, [1])
     for _ in range(2):
@@ -218,10 +213,10 @@ def test_misplaced_aggregates_of_idempotent_producers_are_dropped_whatever_the_o
 ) -> None:
     ranges = _ranges(world)
     date = int(world.clock.time() * 1000)
-    data = aggregate([Run(2, 4, 0, b"producer", date, 9)], "shardId-000000000000", [1, 2**128 - 1])
+    data = aggregate([Run(2, 4, 0, b"producer", date, 9)], FIRST, [1, 2**128 - 1])
     world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
 
-    rows, repetitions = _judged(world, ranges["shardId-000000000001"], world.client)
+    rows, repetitions = _judged(world, ranges[SECOND], world.client)
 
     assert (rows, repetitions.dropped) == (0, 3)
 
@@ -232,7 +227,7 @@ def test_a_part_of_an_aggregate_is_dropped_and_the_others_keep_their_numbers() -
     record = KinesisRecord(data, "a", "5", None)
 
     def rows(*dropped: tuple[int, int]) -> list[tuple[bytes, int]]:
-        built = builder.build("shardId-000000000000", [record], judge=lambda *_: dropped)
+        built = builder.build(FIRST, [record], judge=lambda *_: dropped)
         return [(row["data"], row["subSequenceNumber"]) for batch in built for row in batch.to_pylist()]
 
     everything = [(b"%d" % (10 + number), number) for number in range(6)]
@@ -256,13 +251,8 @@ def test_a_page_beyond_the_memory_is_looked_up_once(
             data = aggregate([Run(1, 4, NAMED, b"producer", date, name)], None)
             world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
         world.clock.advance(1)
-    item = replace(_ranges(world)["shardId-000000000000"], before=before)
-    iterator = world.client.get_shard_iterator(
-        StreamName=STREAM, ShardId=item.shard_id, ShardIteratorType="TRIM_HORIZON"
-    )["ShardIterator"]
-    records = [
-        KinesisRecord.from_api(one) for one in world.client.get_records(ShardIterator=iterator)["Records"]
-    ]
+    item = replace(_ranges(world)[FIRST], before=before)
+    records = [KinesisRecord.from_api(one) for one in world.records(item.shard_id)]
     spy = _Spy(world.client)
     repetitions = RangeRepetitions(item, spy, clock=world.clock, sleep=world.clock.advance, max_bytes=1_000)  # type: ignore[arg-type]
     builder = BatchBuilder(STREAM, deaggregate=True, columns=["data"])
@@ -288,14 +278,14 @@ def test_the_rows_of_a_page_that_was_judged_ahead_are_those_of_the_others() -> N
         world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
     world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=b"plain")
     spy = _Spy(world.client)
-    rows, repetitions = _judged(world, _ranges(world)["shardId-000000000000"], spy)
+    rows, repetitions = _judged(world, _ranges(world)[FIRST], spy)
     assert (rows, repetitions.dropped, repetitions.look_ups) == (5, 1, 1)
     assert spy.calls.count("get_shard_iterator") == 1
 
 
 def test_a_shard_that_the_driver_did_not_find_is_listed_by_the_task(world: World) -> None:
     """Only its range shows that aggregates are valid that were made without a map."""
-    child = replace(_ranges(world)["shardId-000000000001"], lineage=())
+    child = replace(_ranges(world)[SECOND], lineage=())
     _put(world, REPEAT, int(world.clock.time() * 1000) - 5_000)
     _put(world, REPEAT, int(world.clock.time() * 1000) - 5_000)
     spy = _Spy(world.client)

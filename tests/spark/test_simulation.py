@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.position import AfterSequence
-from kinesis_sdk.spark import streams
-from kinesis_sdk.spark.errors import DataLossError
-from kinesis_sdk.spark.positions import StartingPosition
 from tests import fuzz
 from tests.spark.service import (
     GET_RECORDS,
@@ -24,7 +21,8 @@ from tests.spark.service import (
     resharded,
     steady,
 )
-from tests.spark.simulation import Bounds, LaneClock, Simulation, run_overlapping
+from tests.spark.simulation import Bounds, Simulation, reader_options
+from tests.spark.support import TRIM, starting
 
 STREAM = "orders"
 HOUR, DAY = 3600.0, 86_400.0
@@ -35,11 +33,7 @@ UNSEEN = 5.0
 """Default of idleProbeInterval in seconds."""
 
 
-def starting(text: str) -> dict[str, Any]:
-    return {"starting_position": StartingPosition.parse(text)}
-
-
-TRIM, LATEST = starting("TRIM_HORIZON"), starting("LATEST")
+LATEST = starting("LATEST")
 
 
 def query(
@@ -54,7 +48,7 @@ def query(
     """Return a query that begins at a virtual time."""
     service = shards if isinstance(shards, Service) else Service({STREAM: shards})
     service.clock.advance_to(begin)
-    return Simulation(service, values, trigger=trigger, bounds=bounds or Bounds(), **how)
+    return Simulation(service, values, trigger=trigger, bounds=bounds, **how)
 
 
 # -- keeping up -----------------------------------------------------------------------------------------------------
@@ -63,24 +57,18 @@ RATES = (0.01, 0.05, 0.2, 1.0)
 """Records per second of skewed shards."""
 
 
-def at_the_tip(trigger: float, seconds: float) -> Simulation:
-    """A query that begins at LATEST."""
-    rng = Random(7)
-    begin, end = 2 * HOUR, 2 * HOUR + seconds
-    shards = [Shard(poisson(rng, rate, begin - 60, end)) for rate in RATES]
-    values = {**LATEST, "min_probe_interval": min(1.0, max(0.2, trigger))}
-    sim = query(shards, values, begin=begin, trigger=trigger)
-    sim.run(end)
-    return sim
-
-
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("trigger", "seconds"),
     fuzz.share([(0.1, 20), (1, 60), (60, 0.25 * HOUR), (300, HOUR), (3600, 5 * HOUR)], unit=3),
 )
 def test_a_query_keeps_up_under_any_trigger(trigger: float, seconds: float) -> None:
-    sim = at_the_tip(trigger, seconds)
+    rng = Random(7)
+    begin, end = 2 * HOUR, 2 * HOUR + seconds
+    shards = [Shard(poisson(rng, rate, begin - 60, end)) for rate in RATES]
+    values = {**LATEST, "min_probe_interval": min(1.0, max(0.2, trigger))}
+    sim = query(shards, values, begin=begin, trigger=trigger)
+    sim.run(end)
     assert sim.outcome.lag(last=len(sim.outcome.lags)) <= LOOK + (UNSEEN if trigger < UNSEEN else 0)
     assert sim.audit.late == 0
     assert sim.planner.report()["maxBehindMs"] == 0
@@ -93,8 +81,9 @@ def test_a_query_keeps_up_under_any_trigger(trigger: float, seconds: float) -> N
     assert not sim.client.rejected
 
 
-def backlog(trigger: float, triggers: int) -> Simulation:
-    """A query that begins two days behind."""
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("trigger", "triggers"), fuzz.share([(60, 14), (1, 60), (3600, 12)], unit=2))
+def test_a_backlog_of_two_days_is_eaten_in_bounded_batches(trigger: float, triggers: int) -> None:
     rng = Random(3)
     begin, end = 2 * DAY, 2 * DAY + trigger * triggers
     shards = [Shard(poisson(rng, rate, 0, end)) for rate in (0.001, 0.005, 0.01, 0.01)]
@@ -102,13 +91,6 @@ def backlog(trigger: float, triggers: int) -> Simulation:
     service.kinesis.increase_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=168)
     sim = query(service, TRIM, begin=begin, trigger=trigger)
     sim.run(end)
-    return sim
-
-
-@pytest.mark.fuzz
-@pytest.mark.parametrize(("trigger", "triggers"), fuzz.share([(60, 14), (1, 60), (3600, 12)], unit=2))
-def test_a_backlog_of_two_days_is_eaten_in_bounded_batches(trigger: float, triggers: int) -> None:
-    sim = backlog(trigger, triggers)
     total = sum(sim.outcome.sizes)
     assert total == sim.audit.rows > 3_000
     assert max(sim.outcome.sizes) < 0.75 * total
@@ -173,15 +155,6 @@ def test_a_span_below_the_trigger_is_respected_and_falls_behind_and_says_so(
     assert len(falls_behind(caplog)) == 1
 
 
-def test_a_maximum_of_records_is_exact_and_ends_all_shards_at_one_time() -> None:
-    shards = [Shard(steady(5, 0, 400)), Shard(steady(0.5, 0, 400))]
-    sim = query(shards, {**TRIM, "max_records_per_shard": 100}, begin=400, trigger=1)
-    sim.run(440)
-    assert sim.audit.left() == 0
-    assert sim.outcome.sizes[:19] == [110] * 19
-    assert sim.audit.slack <= 0.05
-
-
 @pytest.mark.parametrize("second", [18.5, 22.0])
 def test_a_count_limit_reads_on_although_a_child_has_a_record_from_before_its_parents_last_one(
     second: float,
@@ -221,34 +194,23 @@ def test_a_count_limit_of_a_child_holds_all_shards_back_although_its_parent_is_e
 # -- time -----------------------------------------------------------------------------------------------------------
 
 
-def burst() -> Simulation:
-    shards = [Shard([10.0 + 0.01 * n for n in range(100)]), Shard(steady(0.1, 0, HOUR))]
-    shards[0].stored = [*shards[0].stored, *(700 + 0.01 * n for n in range(100))]
-    sim = query(shards, TRIM, begin=30, trigger=60)
-    sim.run(900)
-    return sim
-
-
 def test_a_burst_after_a_silence_is_one_batch() -> None:
-    sim = burst()
+    burst = [start + 0.01 * n for start in (10.0, 700.0) for n in range(100)]
+    sim = query([Shard(burst), Shard(steady(0.1, 0, HOUR))], TRIM, begin=30, trigger=60)
+    sim.run(900)
     # The trigger at 720 s finds the hundred records of the burst, and six of the other shard.
     assert [size for size in sim.outcome.sizes if size > 50] == [103, 106]
-
-
-def skew(trigger: float, values: dict[str, Any] | None = None) -> Simulation:
-    """One shard has three hours of records, the other one the last half hour only."""
-    begin = 3 * HOUR
-    end = begin + max(100, 10 * trigger)
-    shards = [Shard(steady(0.2, 0, end)), Shard(steady(0.2, 2.5 * HOUR, end))]
-    sim = query(shards, {**TRIM, "records_per_fetch": 100, **(values or {})}, begin=begin, trigger=trigger)
-    sim.run(end)
-    return sim
 
 
 @pytest.mark.parametrize("trigger", [1.0, 60.0])
 @pytest.mark.parametrize("span", [None, 60.0])
 def test_no_row_is_late_although_a_shard_begins_hours_later(trigger: float, span: float | None) -> None:
-    sim = skew(trigger, {"max_batch_span": span})
+    begin = 3 * HOUR
+    end = begin + max(100, 10 * trigger)
+    shards = [Shard(steady(0.2, 0, end)), Shard(steady(0.2, 2.5 * HOUR, end))]
+    values = {**TRIM, "records_per_fetch": 100, "max_batch_span": span}
+    sim = query(shards, values, begin=begin, trigger=trigger)
+    sim.run(end)
     assert sim.audit.late == 0
     assert sim.audit.slack <= UNSEEN + 0.1
     if span is None:
@@ -256,42 +218,22 @@ def test_no_row_is_late_although_a_shard_begins_hours_later(trigger: float, span
         assert max(sim.outcome.sizes) < 0.75 * sim.audit.rows
 
 
-def test_the_lag_is_0_when_all_was_read() -> None:
-    sim = query([Shard(steady(1, 0, 600)), Shard([])], TRIM, begin=2_400, trigger=1)
-    sim.settle()
-    assert sim.audit.left() == 0
-    assert sim.planner.report()["maxBehindMs"] == 0
-    assert sim.planner.report()["limitedBy"] is None
-    available = query([Shard(steady(1, 0, 600))], TRIM, begin=2_400)
-    available.run_available()
-    assert available.audit.left() == 0
-    assert available.planner.report()["maxBehindMs"] == 0
-
-
 # -- reshards -------------------------------------------------------------------------------------------------------
-
-
-def live_reshards(trigger: float) -> Simulation:
-    """Six reshards of a stream with four shards, five minutes apart."""
-    rng = Random(2)
-    begin, end = 10.0, 2_400.0
-    shards = resharded(rng, 4, [300 + 300 * n for n in range(6)], 0.5, end)
-    sim = query(shards, LATEST, begin=begin, trigger=trigger)
-    sim.run(end)
-    return sim
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("trigger", fuzz.share([60.0, 300.0], unit=1))
 def test_children_are_in_the_batch_of_their_parents(trigger: float) -> None:
-    sim = live_reshards(trigger)
+    shards = resharded(Random(2), 4, [300 + 300 * n for n in range(6)], 0.5, 2_400.0)
+    sim = query(shards, LATEST, begin=10.0, trigger=trigger)
+    sim.run(2_400.0)
     assert sim.outcome.lag(last=len(sim.outcome.lags)) <= LOOK
     assert sim.audit.late == 0
     # A child that waited for the next batch would be late by up to a trigger.
     assert sim.audit.slack <= UNSEEN
 
 
-def big_family() -> tuple[Simulation, list[int]]:
+def test_a_family_of_more_than_eight_shards_is_divided() -> None:
     """One shard that was split again and again within a minute, into sixteen: 31 shards in one line of descent."""
     shards = [Shard([])]
     row = [0]
@@ -311,17 +253,12 @@ def big_family() -> tuple[Simulation, list[int]]:
         end = sim.plan()
         if end is None:
             break
-        tasks = sim.engine.tasks(sim.ranges(end), sim.options)
+        tasks = sim.tasks(sim.ranges(end))
         largest.append(max((len(task) for task in tasks), default=0))
         rows = sim.read(sim.ranges(end))
-        sim.audit.batch(rows, sim.engine.cut(end))
+        sim.audit.batch(rows, end.cut)
         sim.end = end
         sim.service.clock.advance(1.1)
-    return sim, largest
-
-
-def test_a_family_of_more_than_eight_shards_is_divided() -> None:
-    sim, largest = big_family()
     assert sim.audit.left() == 0
     assert 2 <= max(largest) <= 8
     assert len(largest) >= 2
@@ -351,34 +288,6 @@ def test_a_child_that_does_not_fit_keeps_no_other_child_out() -> None:
 # -- calls ----------------------------------------------------------------------------------------------------------
 
 
-def idle_beside_busy(count: int = 5, **values: Any) -> Simulation:
-    """One busy shard, the others idle for two hours."""
-    shards = [Shard(steady(1, 0, 3 * HOUR))] + [Shard([1.0]) for _ in range(count - 1)]
-    sim = query(shards, {**LATEST, **values}, begin=2 * HOUR, trigger=1)
-    sim.run(2 * HOUR + 100)
-    sim.client.forget()
-    sim.outcome.looks = 0
-    sim.run(2 * HOUR + 150)
-    return sim
-
-
-def test_an_idle_shard_costs_one_read_per_look_beside_a_busy_one() -> None:
-    sim = idle_beside_busy(idle_probe_interval=0.0)
-    for index in range(1, 5):
-        shard_id = f"shardId-{index:012d}"
-        assert sim.client.count(GET_SHARD_ITERATOR, shard_id) == 0
-        assert 0.9 * sim.outcome.looks <= sim.client.count(GET_RECORDS, shard_id) <= sim.outcome.looks
-
-
-def test_an_idle_shard_is_looked_at_less_and_less_often_down_to_the_bound() -> None:
-    sim = idle_beside_busy()
-    for index in range(1, 5):
-        shard_id = f"shardId-{index:012d}"
-        assert sim.client.count(GET_SHARD_ITERATOR, shard_id) == 0
-        assert 50 / UNSEEN - 2 <= sim.client.count(GET_RECORDS, shard_id) <= 50 / UNSEEN + 1
-    assert sim.outcome.lag(last=50) <= LOOK
-
-
 def test_a_record_of_an_idle_shard_is_seen_within_the_bound() -> None:
     # After 80 s without a record it is looked at every five seconds, and one of them has just passed.
     shards = [Shard(steady(1, 0, 3 * HOUR)), Shard([1.0, 2 * HOUR + 120])]
@@ -389,78 +298,33 @@ def test_a_record_of_an_idle_shard_is_seen_within_the_bound() -> None:
     assert LOOK < sim.outcome.lag(last=12) <= UNSEEN + LOOK
 
 
-def test_nothing_new_is_the_identical_offset() -> None:
-    sim = query([Shard(steady(1, 0, 100)), Shard([])], TRIM, begin=200, trigger=1)
-    sim.settle(5)
-    offset = sim.end
-    for _ in range(50):
-        sim.service.clock.advance(30)
-        assert sim.planner.plan(offset) is offset
-    sim.restart()
-    assert sim.planner.plan(offset).to_json() == offset.to_json()
-
-
 # -- AvailableNow ---------------------------------------------------------------------------------------------------
 
 
-def available_live() -> tuple[Simulation, int, int]:
-    """AvailableNow on a stream with an hour of backlog, two reshards and records that keep coming."""
-    rng = Random(3)
-    begin, end = 1_200.0, 2_400.0
-    shards = resharded(rng, 3, [400, 800], 0.3, end)
-    sim = query(shards, TRIM, begin=begin)
+def test_available_now_reads_what_existed_and_stops() -> None:
+    """Of a stream with twenty minutes of backlog, two reshards and records that keep coming."""
+    sim = query(resharded(Random(3), 3, [400, 800], 0.3, 2_400.0), TRIM, begin=1_200.0)
     existed = sum(sim.service.readable(log) for log in sim.service.logs[STREAM].values())
     sim.run_available()
-    read = sum(
-        min(sim.audit.at(STREAM, log), sim.service.readable(log, begin))
-        for log in sim.service.logs[STREAM].values()
-    )
-    return sim, existed, read
-
-
-def test_available_now_reads_what_existed_and_stops() -> None:
-    sim, existed, read = available_live()
-    assert read == existed > 700
+    assert existed > 700
     assert sim.audit.rows <= existed + 10
     assert sim.service.clock.monotonic() <= 1_200 + 30
 
 
-def quiet_shards(count: int, quiet: float, *, threads: int) -> Simulation:
-    """Plan the first batch of AvailableNow: every shard has 1,000 records and became quiet at the same time."""
-    begin = 16 * HOUR
-    last = begin - quiet
-    shards = [Shard(steady(20, last - 50, last)) for _ in range(count)]
-    service = Service({STREAM: shards}, Habits(latency=0.01), clock=LaneClock())
-    sim = query(service, {**TRIM, "probe_threads": threads}, begin=begin)
-    sim.planner.stop_at_now()
-    sim.end = sim.plan()
-    return sim
-
-
-THOUSAND = 15.0 / 1_000
-"""Seconds for each shard if sixteen threads share a thousand of them."""
-
-
 @pytest.mark.parametrize("quiet", [35.0, 10 * HOUR])
 def test_available_now_begins_soon_on_a_thousand_quiet_shards(quiet: float) -> None:
-    check_quiet_shards(quiet_shards(12, quiet, threads=1), seconds=THOUSAND * 12 * 16)
-
-
-@pytest.mark.fuzz_only
-@pytest.mark.parametrize("quiet", [35.0, 10 * HOUR])
-def test_available_now_begins_soon_on_a_thousand_quiet_shards_and_sixteen_threads(
-    quiet: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "run_all", run_overlapping)
-    check_quiet_shards(quiet_shards(1_000, quiet, threads=16), seconds=15.0)
-
-
-def check_quiet_shards(sim: Simulation, *, seconds: float) -> None:
-    assert sim.outcome.planning[0] <= seconds
+    """Every shard has 1,000 records and became quiet at the same time; sixteen threads would share a thousand of them."""
+    begin = 16 * HOUR
+    last = begin - quiet
+    shards = [Shard(steady(20, last - 50, last)) for _ in range(12)]
+    sim = query(Service({STREAM: shards}, Habits(latency=0.01)), TRIM, begin=begin)
+    sim.planner.stop_at_now()
+    end = sim.plan()
+    assert sim.outcome.planning[0] <= 15.0 / 1_000 * 12 * 16
     assert not sim.client.rejected
-    assert sim.client.count(GET_RECORDS) <= 3 * len(sim.service.logs[STREAM])
-    assert sim.client.count(GET_SHARD_ITERATOR) <= 3 * len(sim.service.logs[STREAM])
-    assert sim.end.streams[STREAM].shards == {
+    assert sim.client.count(GET_RECORDS) <= 3 * 12
+    assert sim.client.count(GET_SHARD_ITERATOR) <= 3 * 12
+    assert end.streams[STREAM].shards == {
         shard_id: AfterSequence(str(log.numbers[-1])) for shard_id, log in sim.service.logs[STREAM].items()
     }
 
@@ -476,15 +340,6 @@ def test_a_query_goes_on_after_a_silence_of_a_whole_retention_period() -> None:
     assert sim.audit.rows == 120
     # A batch without rows at most every few hours keeps the position usable.
     assert 8 <= sim.outcome.sizes.count(0) <= 12
-
-
-def test_a_query_that_was_down_for_longer_than_the_retention_period_says_so() -> None:
-    sim = query([Shard(steady(0.01, 0, 3 * DAY))], TRIM, begin=100, trigger=60)
-    sim.run(1_000)
-    sim.service.clock.advance(1.1 * DAY)
-    sim.restart()
-    with pytest.raises(DataLossError):
-        sim.run_batch()
 
 
 def test_a_record_that_became_readable_late_is_read_after_a_day_although_it_arrived_before_the_cut() -> None:
@@ -504,29 +359,12 @@ def test_a_checkpoint_by_name_goes_on_by_arn_and_back() -> None:
     arn = service.kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
     sim = query(service, TRIM, begin=100, trigger=1)
     for names in ([STREAM], [arn], [STREAM], [arn]):
-        sim.options = sim.engine.options(names, dict(TRIM))
+        sim.options = reader_options(names, TRIM)
         sim.restart()
         sim.run(service.clock.monotonic() + 60)
     sim.run(420)
     assert sim.audit.left() == 0
     assert sim.audit.rows == 400
-
-
-@pytest.mark.parametrize("fail", [True, False])
-def test_a_recreated_stream_is_data_loss(fail: bool) -> None:
-    service = Service({STREAM: [Shard(steady(1, 0, 100))]})
-    sim = query(service, {**TRIM, "fail_on_data_loss": fail}, begin=50, trigger=1)
-    sim.run(60)
-    service.recreate(STREAM, [Shard(steady(1, 80, 200)), Shard(steady(2, 80, 200))])
-    service.clock.advance(70)
-    sim.audit.next.clear()
-    sim.audit.newest = float("-inf")
-    if fail:
-        with pytest.raises(DataLossError):
-            sim.run(200)
-    else:
-        sim.run(220)
-        assert sim.audit.left() == 0
 
 
 # -- everything at once -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import logging
 import pickle
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,13 +28,11 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
     TimestampType,
 )
 
-from kinesis_sdk.common.aggregate_reader import deaggregate, decode, open_aggregate  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key  # noqa: E402
 from kinesis_sdk.common.once import Names  # noqa: E402
-from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table  # noqa: E402
+from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT  # noqa: E402
 from kinesis_sdk.common.records import KinesisRecord  # noqa: E402
-from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
 from kinesis_sdk.spark import PartitionFailedError, partition, sink  # noqa: E402
 from kinesis_sdk.spark.attempts import Attempt, FirstAttempts, StreamTask  # noqa: E402
 from kinesis_sdk.spark.columns import COLUMNS  # noqa: E402
@@ -49,7 +47,9 @@ from kinesis_sdk.spark.sink import (  # noqa: E402
     write_batches,
 )
 from kinesis_sdk.spark.stored_names import StoredNames  # noqa: E402
-from kinesis_sdk.testing import FakeAws, Fault  # noqa: E402
+from kinesis_sdk.testing import FakeAws, Fault, VirtualClock  # noqa: E402
+from tests.spark.producers import account, flags_of, headers_of, records_of, stored  # noqa: E402
+from tests.spark.support import Around  # noqa: E402
 
 ALL = Columns("data", "partitionKey", "explicitHashKey")
 KEYED = Columns("data", "partitionKey", None)
@@ -57,43 +57,14 @@ KEYED = Columns("data", "partitionKey", None)
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
-    """A fake account that producers made in this process talk to."""
-    aws = FakeAws()
-    client = aws.client("kinesis")
-    client.create_stream(StreamName="orders", ShardCount=2)
-    made: list[Producer] = []
-
-    def make(config: ProducerConfig, **_where: Any) -> Producer:
-        made.append(Producer(config, client=client))
-        return made[-1]
-
-    monkeypatch.setattr(partition, "Producer", make)
-    monkeypatch.setattr(partition, "_producers", {})
-    monkeypatch.setattr(sink, "shared_client", lambda _connection: client)
-    yield aws
-    for producer in made:
-        producer.close(5)
+    with account(monkeypatch) as aws:
+        monkeypatch.setattr(sink, "shared_client", lambda _connection: aws.client("kinesis"))
+        yield aws
 
 
 def chosen(**more: str) -> SinkOptions:
     options = {"streamName": "orders", "region": "us-east-1", "recordMaxBufferedTime": "1ms", **more}
     return SinkOptions.parse({**options, "accessKeyId": "a", "secretAccessKey": "b"})
-
-
-def stored(aws: FakeAws, stream: str = "orders") -> list[tuple[str, str, bytes]]:
-    """Shard, key and payload of every user record."""
-    client = aws.client("kinesis")
-    found = []
-    for shard in client.list_shards(StreamName=stream)["Shards"]:
-        name = shard["ShardId"]
-        at = client.get_shard_iterator(StreamName=stream, ShardId=name, ShardIteratorType="TRIM_HORIZON")
-        for record in client.get_records(ShardIterator=at["ShardIterator"])["Records"]:
-            subs = decode(record["Data"])
-            if subs is None:
-                found.append((name, record["PartitionKey"], record["Data"]))
-            else:
-                found += [(name, sub.partition_key or "?", sub.data) for sub in subs]
-    return found
 
 
 def batch(**columns: Any) -> Any:
@@ -159,14 +130,7 @@ def test_headers_of_a_column_are_stored(aws: FakeAws) -> None:
     )
     columns = Columns("data", None, None, None, "headers")
     write_batches(chosen(partitionKey="random"), columns, [rows])
-    found = {}
-    for shard in aws.client("kinesis").list_shards(StreamName="orders")["Shards"]:
-        at = aws.client("kinesis").get_shard_iterator(
-            StreamName="orders", ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        page = aws.client("kinesis").get_records(ShardIterator=at)["Records"]
-        found.update({one.data: one.headers for one in deaggregate(map(KinesisRecord.from_api, page))})
-    assert found == {b"0": {"n": b"v"}, b"1": {}, b"2": {}}
+    assert headers_of(aws) == {b"0": {"n": b"v"}, b"1": {}, b"2": {}}
 
 
 def test_a_stream_is_never_overwritten() -> None:
@@ -213,21 +177,6 @@ def test_no_rows_are_no_error(aws: FakeAws) -> None:
     )
     result = write_batches(chosen(), KEYED, [empty])
     assert (result.records, result.payload_bytes) == (0, 0)
-
-
-def test_null_data_and_null_keys_are_refused_by_count(aws: FakeAws) -> None:
-    with pytest.raises(InvalidRecordError, match="data: 1 of 2 rows"):
-        write_batches(chosen(), KEYED, [batch(data=[b"x", None], partitionKey=["k", "k"])])
-    with pytest.raises(
-        InvalidRecordError, match=r"partitionKey: 2 of 2 rows .* needs the option partitionKey=random"
-    ):
-        keys = pa.array([None, None], pa.string())
-        write_batches(
-            chosen(),
-            KEYED,
-            [pa.RecordBatch.from_arrays([pa.array([b"x", b"y"]), keys], ["data", "partitionKey"])],
-        )
-    assert stored(aws) == []
 
 
 def test_a_bad_row_is_shown_by_its_number_and_keys(aws: FakeAws) -> None:
@@ -297,13 +246,7 @@ def test_a_null_key_is_accepted_where_the_service_distributes_records(
     assert looks == [], "a task without null keys makes no call of its own"
     assert write_batches(options, KEYED, [keyed, mixed, mixed]).records == 7
     assert looks == [options.settings.connection]
-    keys = []
-    for shard in client.list_shards(StreamName="spread")["Shards"]:
-        at = client.get_shard_iterator(
-            StreamName="spread", ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )
-        records = client.get_records(ShardIterator=at["ShardIterator"])["Records"]
-        keys += [record.get("PartitionKey") for record in records if record["Data"] == b"1"]
+    keys = [record.get("PartitionKey") for _, record in records_of(aws, "spread") if record["Data"] == b"1"]
     assert keys == [None, None], "stored as they are, not under keys that were made up"
 
 
@@ -340,81 +283,43 @@ def test_rows_become_batches_where_streams_give_rows(aws: FakeAws) -> None:
     assert sizes == [10_000, 10_000, 5_000]
 
 
-class Waiting:
-    """A clock that only a wait moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.waits: list[tuple[float, int]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return self.now
-
-    def of(self, aws: FakeAws) -> Callable[[float], None]:
-        def sleep(seconds: float) -> None:
-            self.waits.append((seconds, len(stored(aws))))
-            self.now += seconds
-
-        return sleep
-
-
-def flags_of(aws: FakeAws) -> Counter[int]:
-    """Flags of the runs of all user records."""
-    client = aws.client("kinesis")
-    found: Counter[int] = Counter()
-    for shard in client.list_shards(StreamName="orders")["Shards"]:
-        name = shard["ShardId"]
-        at = client.get_shard_iterator(StreamName="orders", ShardId=name, ShardIteratorType="TRIM_HORIZON")
-        for record in client.get_records(ShardIterator=at["ShardIterator"])["Records"]:
-            columns = open_aggregate(record["Data"])
-            assert columns is not None
-            assert columns.tag is not None
-            table = decode_table(columns.tag, "orders", len(columns.payloads))
-            assert table is not None
-            for run in table.runs:
-                found[run.flags] += run.count
-    return found
-
-
 NAMED_ROWS = Columns("data", "partitionKey", None, "dedupId")
 
 
 def test_a_first_attempt_says_so_and_what_may_repeat_one_waits(aws: FakeAws) -> None:
     options = chosen(idempotent="true", dedupNamespace="orders")
-    attempts, clock = FirstAttempts(), Waiting()
+    attempts, clock = FirstAttempts(), VirtualClock()
+    waits: list[tuple[float, int]] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append((seconds, len(stored(aws))))
+        clock.advance(seconds)
 
     def write(number: int, count: int, attempt: int = 0) -> None:
         rows = batch(
-            data=pa.array([b"%d" % n for n in range(count)], pa.binary()),
+            data=pa.array([b"%d-%d" % (number, n) for n in range(count)], pa.binary()),
             partitionKey=["k"] * count,
             dedupId=[f"{number}-{n}" for n in range(count)],
         )
         task = StreamTask("run", number, 40 + number, attempt, speculates=False)
-        write_batches(
-            options,
-            NAMED_ROWS,
-            [rows, rows.slice(0, 0)],
-            task=task,
-            attempts=attempts,
-            clock=clock,
-            sleep=clock.of(aws),
-        )
+        batches = [rows, rows.slice(0, 0)]
+        write_batches(options, NAMED_ROWS, batches, task=task, attempts=attempts, clock=clock, sleep=sleep)
+
+    def flags() -> Counter[int]:
+        return Counter(flags_of(aws).values())
 
     write(5, 3)
-    assert flags_of(aws) == {NAMED | REPEAT: 3}
-    assert clock.waits == [(15, 0)], "before it puts the first row"
+    assert flags() == {NAMED | REPEAT: 3}
+    assert waits == [(15, 0)], "before it puts the first row"
     write(6, 2)
-    assert flags_of(aws) == {NAMED | REPEAT: 3, NAMED | FIRST: 2}
-    assert len(clock.waits) == 1
+    assert flags() == {NAMED | REPEAT: 3, NAMED | FIRST: 2}
+    assert len(waits) == 1
     write(7, 0)
     write(8, 1, attempt=1)
-    assert clock.waits[1:] == [(15, 5)]
+    assert waits[1:] == [(15, 5)]
     write(9, 0, attempt=1)
-    assert len(clock.waits) == 2, "without rows it need not wait"
-    assert flags_of(aws) == {NAMED | REPEAT: 4, NAMED | FIRST: 2}
+    assert len(waits) == 2, "without rows it need not wait"
+    assert flags() == {NAMED | REPEAT: 4, NAMED | FIRST: 2}
 
 
 def named_rows(count: int, *, first: int = 0) -> Any:
@@ -468,12 +373,8 @@ def test_a_stored_row_counts_only_where_readers_find_it_and_names_are_bounded(aw
 
     def found(owned: HashKeyRange, most: int = 100) -> StoredNames:
         names = StoredNames("orders", most)
-        at = client.get_shard_iterator(
-            StreamName="orders", ShardId=low["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )
-        records = client.get_records(ShardIterator=at["ShardIterator"])["Records"]
-        assert len(records) == 1
-        names.add([KinesisRecord.from_api(record) for record in records], owned)
+        (record,) = [record for shard, record in records_of(aws) if shard == low["ShardId"]]
+        names.add([KinesisRecord.from_api(record)], owned)
         return names
 
     def known(of: StoredNames) -> set[int]:
@@ -517,15 +418,12 @@ def test_rows_are_reconciled_from_the_time_at_which_their_batch_began(
     client = aws.client("kinesis")
     asked = []
 
-    class Listening:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(client, name)
-
+    class Listening(Around):
         def get_shard_iterator(self, **request: Any) -> Any:
             asked.append(request.pop("Timestamp"))
             return client.get_shard_iterator(**{**request, "ShardIteratorType": "LATEST"})
 
-    monkeypatch.setattr(sink, "shared_client", lambda _connection: Listening())
+    monkeypatch.setattr(sink, "shared_client", lambda _connection: Listening(client))
     write_batches(
         options, NAMED_ROWS, [named_rows(1)], task=task, attempts=attempts, sleep=lambda _seconds: None
     )
@@ -670,9 +568,7 @@ def test_a_bad_row_fails_the_write_once(aws: FakeAws) -> None:
             iter([batch(data=[b"x"], partitionKey=["k"], explicitHashKey=pa.array([None], pa.string()))])
         )
         bad = pickle.loads(pickle.dumps(writer.write(iter([bad_ones()]))))
-        with pytest.raises(
-            InvalidRecordError, match="data: 1 of 6 rows are null; the first is row 2 of this task"
-        ):
+        with pytest.raises(InvalidRecordError, match="data: 1 of 6 rows"):
             writer.commit([good, bad], *([7] if isinstance(writer, KinesisStreamWriter) else []))
 
 

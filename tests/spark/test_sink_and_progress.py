@@ -14,7 +14,7 @@ import pytest
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import AfterSequence, AtSequence, Ended
 from kinesis_sdk.common.transport import Transport
-from kinesis_sdk.spark import KinesisPartitionWriter, describe_progress, progress_frame
+from kinesis_sdk.spark import describe_progress, progress_frame
 from kinesis_sdk.spark.connection import ConnectionSettings, _model_loader, shared_client
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
 from kinesis_sdk.spark.progress import format_progress
@@ -190,9 +190,3 @@ def test_importing_what_foreach_partition_needs_imports_nothing_heavy() -> None:
         "sys.exit(bool({'pyspark', 'boto3', 'pyarrow', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_rows_may_be_anything_with_columns() -> None:
-    writer = KinesisPartitionWriter("orders", partition_key=lambda row: row.key, data="data")
-    assert callable(writer.partition_key)
-    assert writer.partition_key(SimpleNamespace(key="k")) == "k"

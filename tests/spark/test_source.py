@@ -80,9 +80,9 @@ def fields(*wanted: tuple[str, Any]) -> StructType:
     ids=["empty", "wrong type", "unknown column", "a column twice"],
 )
 def test_a_schema_with_other_columns_is_refused(schema: StructType) -> None:
-    with pytest.raises(ConfigError, match="expected no schema, or some of the columns data binary"):
+    with pytest.raises(ConfigError, match="schema"):
         KinesisDataSource(OPTIONS).reader(schema)
-    with pytest.raises(ConfigError, match="expected no schema, or some of the columns data binary"):
+    with pytest.raises(ConfigError, match="schema"):
         KinesisDataSource(OPTIONS).streamReader(schema)
 
 
@@ -206,7 +206,7 @@ def test_a_batch_read_of_some_shards(aws: FakeAws) -> None:
     assert rows == [b"high"]
     with pytest.raises(ConfigError, match="shardIds='shardId-000000000007'"):
         KinesisDataSource({**OPTIONS, "shardIds": "shardId-000000000007"}).reader(SCHEMA).partitions()
-    with pytest.raises(ConfigError, match=r"shardIds=.* reads all shards"):
+    with pytest.raises(ConfigError, match="shardIds="):
         KinesisDataSource(options).streamReader(SCHEMA)
 
 
