@@ -10,28 +10,22 @@ from typing import Any
 import pytest
 
 import tests.consumer
-from kinesis_sdk.admin import Application, Applications, Connection, find_lease_key
+from kinesis_sdk.admin import Applications, find_lease_key
 from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.fleet.model import LeaseState, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
-from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_to_item
-from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.admin.account import Account
 
 DATA = Path(str(tests.consumer.__file__)).parent / "data"
 
 
-class Account:
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock)
-        self.kinesis, self.dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
-        self.connection = Connection(clients={"kinesis": self.kinesis, "dynamodb": self.dynamodb})
+class Tables(Account):
+    """An account in which the tests make tables by hand."""
 
     def table(self, name: str, key: str = "leaseKey", items: list[dict[str, Any]] | None = None) -> None:
         self.dynamodb.create_table(
@@ -44,31 +38,27 @@ class Account:
             self.dynamodb.put_item(TableName=name, Item=item)
 
     def stream(self, name: str, shards: int) -> list[Lease]:
-        self.kinesis.create_stream(StreamName=name, ShardCount=shards)
-        return [Lease.for_shard(one, TRIM_HORIZON) for one in list_shards(self.kinesis, StreamId(name))]
+        return [Lease.for_shard(one, TRIM_HORIZON) for one in self.create(name, shards)]
 
-    def put(self, table: str, leases: list[Lease]) -> None:
+    def put_leases(self, table: str, leases: list[Lease]) -> None:
         self.table(table, items=[lease_to_item(lease) for lease in leases])
 
-    def application(self, name: str, **options: Any) -> Application:
-        return Application(self.connection, name, sleep=self.clock.advance, **options)
-
-    def look(self, name: str, **options: Any) -> FleetReader:
-        return FleetReader(self.application(name, **options), clock=self.clock, sleep=self.clock.advance)
+    def streams_of(self, application: str, **options: Any) -> dict[str | None, StreamId]:
+        """Return what the streams of an application are found to be."""
+        found = self.application(application, **options)
+        return dict(found.streams(found.scan()))
 
 
 @pytest.fixture
-def account() -> Account:
-    return Account()
+def account() -> Tables:
+    return Tables()
 
 
 # Finding tables
 
 
-def test_only_tables_whose_only_key_is_the_lease_key_are_applications(account: Account) -> None:
-    DynamoDBLeaseStore(
-        account.dynamodb, "ours", sleep=account.clock.advance, monotonic=account.clock.monotonic
-    ).ensure_ready()
+def test_only_tables_whose_only_key_is_the_lease_key_are_applications(account: Tables) -> None:
+    account.lease_table("ours")
     account.table("java-1x")
     account.table("java-31-CoordinatorState", "key")
     account.table("java-31-WorkerMetricStats", "wid")
@@ -87,46 +77,46 @@ def test_only_tables_whose_only_key_is_the_lease_key_are_applications(account: A
     assert [info.name for info in Applications(account.connection).find()] == ["java-1x", "ours"]
 
 
-def test_a_table_is_described_once(account: Account) -> None:
+def test_a_table_is_described_once(account: Tables) -> None:
     for number in range(3):
         account.table(f"app{number}")
     applications = Applications(account.connection)
     for _ in range(3):
         assert len(applications.find()) == 3
-    assert account.aws.stats()["calls"]["DescribeTable"] == 3
+    assert account.calls("DescribeTable") == 3
     account.table("later")
     assert len(applications.find()) == 4
-    assert account.aws.stats()["calls"]["DescribeTable"] == 4
+    assert account.calls("DescribeTable") == 4
     applications.forget()
     applications.find()
-    assert account.aws.stats()["calls"]["DescribeTable"] == 8
+    assert account.calls("DescribeTable") == 8
 
 
-def test_names_skip_the_listing(account: Account) -> None:
+def test_names_skip_the_listing(account: Tables) -> None:
     account.table("billing")
     applications = Applications(account.connection, ["billing", "not-there-yet"])
     assert [info.name for info in applications.find()] == ["billing"]
-    assert "ListTables" not in account.aws.stats()["calls"]
+    assert account.calls("ListTables") == 0
     account.table("not-there-yet")
     assert [info.name for info in applications.find()] == ["billing", "not-there-yet"]
 
 
-def test_all_pages_of_tables_are_listed(account: Account) -> None:
+def test_all_pages_of_tables_are_listed(account: Tables) -> None:
     for number in range(120):  # a page has 100
         account.table(f"app{number:03}")
     assert len(Applications(account.connection).find()) == 120
 
 
-def test_a_missing_table_and_a_table_of_another_kind(account: Account) -> None:
+def test_a_missing_table_and_a_table_of_another_kind(account: Tables) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"the application 'nothing' has no lease table.*another database, give the database's URL",
+        match="'nothing'",
     ):
         account.application("nothing").info()
-    with pytest.raises(ConfigError, match="give the table's name"):
+    with pytest.raises(ConfigError, match="nothing"):
         account.application("nothing").scan()
     account.table("other", "id")
-    with pytest.raises(ConfigError, match="has leaseKey as its only key"):
+    with pytest.raises(ConfigError, match="leaseKey"):
         account.application("other").info()
     account.table("leases-of-billing")
     assert account.application("billing", table_name="leases-of-billing").info().name == "billing"
@@ -135,113 +125,76 @@ def test_a_missing_table_and_a_table_of_another_kind(account: Account) -> None:
 # Finding the stream
 
 
-def test_the_stream_is_found_by_the_shape_of_its_shards(account: Account) -> None:
+def test_the_stream_is_found_by_the_shape_of_its_shards(account: Tables) -> None:
     account.stream("three", 3)
     leases = account.stream("four", 4)
-    account.put("billing", leases)
+    account.put_leases("billing", leases)
     application = account.application("billing")
     assert application.streams(application.scan()) == {None: StreamId("four")}
-    before = account.aws.stats()["calls"]["ListShards"]
+    before = account.calls("ListShards")
     application.streams(application.scan())
-    assert account.aws.stats()["calls"]["ListShards"] == before  # kept
+    assert account.calls("ListShards") == before  # kept
 
 
-def test_streams_of_one_shape_are_told_apart_by_a_checkpoint(account: Account) -> None:
+@pytest.mark.parametrize("pause", [5.0, 0.0])
+def test_streams_of_one_shape_are_told_apart_by_a_checkpoint(account: Tables, pause: float) -> None:
+    """Without a pause between their creations, their sequence numbers have the same form, and each accepts those of the other."""
     leases = account.stream("mine", 2)
-    account.clock.advance(5)
-    account.stream("twin", 2)
-    number = account.kinesis.put_record(StreamName="mine", Data=b"x", PartitionKey="p", ExplicitHashKey="0")[
-        "SequenceNumber"
-    ]
-    leases[0] = replace(leases[0], checkpoint=ExtendedSequenceNumber(number))
-    account.put("billing", leases)
-    application = account.application("billing")
-    assert application.streams(application.scan()) == {None: StreamId("mine")}
-
-
-def test_twins_that_were_created_in_one_moment_are_told_apart_by_the_record_itself(account: Account) -> None:
-    """Their sequence numbers have the same form, so each accepts those of the other."""
-    leases = account.stream("mine", 2)
+    account.clock.advance(pause)
     account.stream("twin", 2)
     for name in ("twin", "mine"):
         account.clock.advance(1)
-        number = account.kinesis.put_record(
-            StreamName=name, Data=b"x", PartitionKey="p", ExplicitHashKey="0"
-        )["SequenceNumber"]
+        number = account.put(name, ExplicitHashKey="0")
     leases[0] = replace(leases[0], checkpoint=ExtendedSequenceNumber(number))
-    account.put("billing", leases)
-    application = account.application("billing")
-    assert application.streams(application.scan()) == {None: StreamId("mine")}
+    account.put_leases("billing", leases)
+    assert account.streams_of("billing") == {None: StreamId("mine")}
 
 
-def test_what_cannot_be_told_apart_has_to_be_named(account: Account) -> None:
+def test_what_cannot_be_told_apart_has_to_be_named(account: Tables) -> None:
     account.stream("twin", 2)
-    account.put("billing", account.stream("mine", 2))
-    application = account.application("billing")
-    with pytest.raises(
-        ConfigError, match=r"mine, twin have the same shards, and no checkpoint .*Give its name"
-    ):
-        application.streams(application.scan())
-    named = account.application("billing", stream="mine")
-    assert named.streams(named.scan()) == {None: StreamId("mine")}
+    account.put_leases("billing", account.stream("mine", 2))
+    with pytest.raises(ConfigError, match="mine, twin"):
+        account.streams_of("billing")
+    assert account.streams_of("billing", stream="mine") == {None: StreamId("mine")}
 
 
-def test_no_stream_fits(account: Account) -> None:
+def test_no_stream_fits(account: Tables) -> None:
     leases = account.stream("gone", 2)
-    account.put("billing", leases)
+    account.put_leases("billing", leases)
     account.kinesis.delete_stream(StreamName="gone")
     account.stream("other", 3)
-    application = account.application("billing")
-    with pytest.raises(
-        ConfigError, match="the one stream that can be listed does not have its shards and checkpoints"
-    ):
-        application.streams(application.scan())
     account.table("empty")
-    empty = account.application("empty")
-    with pytest.raises(
-        ConfigError, match=r"the stream of empty cannot be found: .* the table has no lease. Give its name"
-    ):
-        empty.streams(empty.scan())
+    for application, reason in (("billing", "the one stream"), ("empty", "no lease")):
+        with pytest.raises(ConfigError, match=f"the stream of {application} .*{reason}"):
+            account.streams_of(application)
 
 
 @pytest.mark.parametrize("stream", [None, "orders"])
-def test_an_application_of_a_tables_stream_is_refused(account: Account, stream: str | None) -> None:
+def test_an_application_of_a_tables_stream_is_refused(account: Tables, stream: str | None) -> None:
     """Of a Kinesis stream of the table's name, a rewind would put the shards into the table of another stream."""
     account.stream("orders", 2)
-    account.put(
-        "copier",
-        [
-            Lease(
-                lease_key="shardId-00000001795375578588-991082a5",
-                checkpoint=ExtendedSequenceNumber(TRIM_HORIZON),
-            )
-        ],
-    )
-    application = account.application("copier", stream=stream)
-    with pytest.raises(ConfigError, match="the application 'copier' reads the stream of a DynamoDB table"):
-        application.streams(application.scan())
+    start = ExtendedSequenceNumber(TRIM_HORIZON)
+    account.put_leases("copier", [Lease(lease_key="shardId-00000001795375578588-991082a5", checkpoint=start)])
+    with pytest.raises(ConfigError, match="DynamoDB table"):
+        account.streams_of("copier", stream=stream)
 
 
-def test_one_wrong_row_does_not_hide_the_stream(account: Account) -> None:
+def test_one_wrong_row_does_not_hide_the_stream(account: Tables) -> None:
     """It is in such an application that people look, and a stream that fits whole is the better one."""
     leases = account.stream("mine", 4)
     account.stream("other", 3)
-    number = account.kinesis.put_record(StreamName="mine", Data=b"x", PartitionKey="p", ExplicitHashKey="0")[
-        "SequenceNumber"
-    ]
+    number = account.put("mine", ExplicitHashKey="0")
     leases[0] = replace(leases[0], checkpoint=ExtendedSequenceNumber(number))
     wrong = replace(leases[1], lease_key="shardId-000000000777")
-    account.put("billing", [*leases, wrong])
-    application = account.application("billing")
-    assert application.streams(application.scan()) == {None: StreamId("mine")}
+    account.put_leases("billing", [*leases, wrong])
+    assert account.streams_of("billing") == {None: StreamId("mine")}
     # Two wrong rows of six: they could as well be of a stream that is gone.
-    account.put("spoiled", [*leases, wrong, replace(wrong, lease_key="shardId-000000000778")])
-    spoiled = account.application("spoiled")
-    with pytest.raises(ConfigError, match="Give its name"):
-        spoiled.streams(spoiled.scan())
+    account.put_leases("spoiled", [*leases, wrong, replace(wrong, lease_key="shardId-000000000778")])
+    with pytest.raises(ConfigError, match="spoiled"):
+        account.streams_of("spoiled")
 
 
-def test_finished_leases_of_expired_shards_do_not_exclude_a_stream(account: Account) -> None:
+def test_finished_leases_of_expired_shards_do_not_exclude_a_stream(account: Tables) -> None:
     leases = account.stream("mine", 2)
     account.stream("other", 5)
     old = replace(leases[0], lease_key="shardId-000000000000", checkpoint=ExtendedSequenceNumber(SHARD_END))
@@ -251,12 +204,11 @@ def test_finished_leases_of_expired_shards_do_not_exclude_a_stream(account: Acco
     account.clock.advance(30 * 3600)  # the parent has left the stream
     listed = list_shards(account.kinesis, StreamId("mine"))
     assert "shardId-000000000000" not in [shard.shard_id for shard in listed]
-    account.put("billing", [old, *(Lease.for_shard(shard, TRIM_HORIZON) for shard in listed)])
-    application = account.application("billing")
-    assert application.streams(application.scan()) == {None: StreamId("mine")}
+    account.put_leases("billing", [old, *(Lease.for_shard(shard, TRIM_HORIZON) for shard in listed)])
+    assert account.streams_of("billing") == {None: StreamId("mine")}
 
 
-def test_a_table_of_several_streams_names_them(account: Account) -> None:
+def test_a_table_of_several_streams_names_them(account: Tables) -> None:
     rows = []
     for name in ("orders", "events"):
         for lease in account.stream(name, 2):
@@ -266,7 +218,7 @@ def test_a_table_of_several_streams_names_them(account: Account) -> None:
                     lease, lease_key=f"{key}:{lease.lease_key}", stream_name=key, shard_id=lease.lease_key
                 )
             )
-    account.put("billing", rows)
+    account.put_leases("billing", rows)
     look = account.look("billing")
     look.table()
     view = look.streams()
@@ -277,7 +229,7 @@ def test_a_table_of_several_streams_names_them(account: Account) -> None:
         ("123456789012:orders:1700000000", "0000"),
         ("123456789012:orders:1700000000", "0001"),
     ]
-    assert "ListStreams" not in account.aws.stats()["calls"]
+    assert account.calls("ListStreams") == 0
     keys = [lease.lease_key for lease in view.leases]
     assert find_lease_key("orders:1", keys) == "123456789012:orders:1700000000:shardId-000000000001"
     with pytest.raises(ConfigError, match="several match"):
@@ -304,21 +256,19 @@ def test_shards_are_found_by_their_numbers() -> None:
 SCENES = json.loads((DATA / "kcl_coordination.json").read_text())
 
 
-def test_every_captured_lease_of_the_java_kcl_is_shown(account: Account) -> None:
+def test_every_captured_lease_of_the_java_kcl_is_shown(account: Tables) -> None:
     for scene, items in SCENES.items():
         if not scene.startswith("lease: "):
             continue
         table = f"t{abs(hash(scene))}"
-        account.table(table)
-        for item in items:
-            account.dynamodb.put_item(TableName=table, Item=item)
+        account.table(table, items=items)
         view = account.look(table).table()
         keys = {item["leaseKey"]["S"] for item in items}
         assert {lease.lease_key for lease in view.leases} == keys, scene
         assert not [lease for lease in view.leases if lease.state is LeaseState.UNREADABLE], scene
 
 
-def test_a_handoff_of_the_java_kcl(account: Account) -> None:
+def test_a_handoff_of_the_java_kcl(account: Tables) -> None:
     (scene,) = [scene for scene in SCENES if "graceful handoff" in scene]
     observer = FleetObserver("app")
     seen = []
@@ -333,16 +283,14 @@ def test_a_handoff_of_the_java_kcl(account: Account) -> None:
     assert [move.reason for move in observer.view(9.0, 1.8e9).moves] == ["handoff"]
 
 
-def test_workers_of_kcl_3_are_known_by_their_metrics_table(account: Account) -> None:
+def test_workers_of_kcl_3_are_known_by_their_metrics_table(account: Tables) -> None:
     (metrics,) = [items for scene, items in SCENES.items() if scene.startswith("WorkerMetricStats")]
     now = int(account.clock.time())
     leases = account.stream("orders", 2)
-    account.put("billing", [replace(leases[0], owner="worker-1"), replace(leases[1], owner="worker-9")])
-    account.table("billing-WorkerMetricStats", "wid")
-    for item in metrics:
-        account.dynamodb.put_item(
-            TableName="billing-WorkerMetricStats", Item={**item, "lut": {"N": str(now)}}
-        )
+    account.put_leases(
+        "billing", [replace(leases[0], owner="worker-1"), replace(leases[1], owner="worker-9")]
+    )
+    account.table("billing-WorkerMetricStats", "wid", [{**item, "lut": {"N": str(now)}} for item in metrics])
     account.table("billing-CoordinatorState", "key")
     look = account.look("billing")
     look.table()
@@ -352,43 +300,3 @@ def test_workers_of_kcl_3_are_known_by_their_metrics_table(account: Account) -> 
         "worker-2": (OwnerKind.KCL3, True),
         "worker-9": (OwnerKind.OTHER, False),
     }
-
-
-def test_items_of_kcl_3_5_in_the_lease_table_are_counted_and_left_alone(account: Account) -> None:
-    leases = account.stream("orders", 1)
-    now = int(account.clock.time())
-    account.put("billing", [replace(leases[0], owner="j")])
-    others: list[dict[str, Any]] = [
-        {
-            "leaseKey": {"S": "j"},
-            "entityType": {"S": "WORKER_METRIC_STATS"},
-            "lut": {"N": str(now)},
-            "sts": {"M": {}},
-        },
-        {"leaseKey": {"S": "Leader"}, "entityType": {"S": "LOCK"}, "ownerName": {"S": "j"}},
-        {
-            "leaseKey": {"S": "Migration3.0"},
-            "entityType": {"S": "MIGRATION_STATE"},
-            "cv": {"S": "CLIENT_VERSION_3X"},
-        },
-    ]
-    for item in others:
-        account.dynamodb.put_item(TableName="billing", Item=item)
-    view = account.look("billing").table()
-    assert [lease.lease_key for lease in view.leases] == ["shardId-000000000000"]
-    assert view.entities == {"LOCK": 1, "MIGRATION_STATE": 1, "WORKER_METRIC_STATS": 1}
-    assert view.owners[0].kind is OwnerKind.KCL3
-
-
-def test_a_row_that_cannot_be_read_stays_visible_and_the_others_are_shown(account: Account) -> None:
-    leases = account.stream("orders", 2)
-    account.put("billing", leases[:1])
-    account.dynamodb.put_item(
-        TableName="billing", Item={"leaseKey": {"S": leases[1].lease_key}, "leaseCounter": {"N": "5"}}
-    )
-    look = account.look("billing", stream="orders")
-    look.table()
-    view = look.streams()
-    assert [lease.state for lease in view.leases] == [LeaseState.UNOWNED, LeaseState.UNREADABLE]
-    assert "has no checkpoint" in view.leases[1].note
-    assert "unreadable-row" in [problem.code for problem in view.problems]

@@ -29,5 +29,5 @@ def test_an_unknown_profile_is_named() -> None:
 
 def test_an_unknown_profile_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody-has-this-profile")
-    with pytest.raises(AwsConfigError, match=r"the profile cannot be used: .*nobody-has-this-profile"):
+    with pytest.raises(AwsConfigError, match="nobody-has-this-profile"):
         _ = Connection().kinesis

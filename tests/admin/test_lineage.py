@@ -5,7 +5,6 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.lineage import (
     Origin,
     creation_time,
@@ -19,7 +18,7 @@ from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.admin.account import Account
 
 
 def labels(shards: object) -> list[str]:
@@ -28,15 +27,13 @@ def labels(shards: object) -> list[str]:
 
 @pytest.fixture
 def streams() -> Streams:
-    clock = VirtualClock()
-    aws = FakeAws(clock=clock)
-    made = Streams(Connection(clients={"kinesis": aws.client("kinesis")}), clock=clock, sleep=clock.advance)
-    made.create("orders", shards=2)
-    clock.advance(60)
-    Resharding(made).split("orders", "0")  # 2 and 3
-    clock.advance(60)
-    Resharding(made).merge("orders", "3", "1")  # 4
-    return made
+    account = Account()
+    account.create("orders", 2)
+    account.clock.advance(60)
+    Resharding(account.streams).split("orders", "0")  # 2 and 3
+    account.clock.advance(60)
+    Resharding(account.streams).merge("orders", "3", "1")  # 4
+    return account.streams
 
 
 def test_forks_joins_and_generations(streams: Streams) -> None:

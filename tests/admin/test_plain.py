@@ -8,7 +8,6 @@ from enum import Enum
 
 import pytest
 
-from kinesis_sdk.admin import FleetView, LagReading, LagSource, LeaseState, LeaseView, Problem, Severity
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -52,24 +51,3 @@ def test_values_become_what_json_knows() -> None:
 def test_what_has_no_plain_form_is_an_error() -> None:
     with pytest.raises(TypeError, match="bytes cannot be converted to plain data"):
         plain({"data": b"payload"})
-
-
-def test_a_fleet_view_is_json() -> None:
-    view = FleetView(
-        application="billing",
-        at=1.0,
-        leases=(
-            LeaseView(
-                lease_key="shardId-000000000000",
-                shard_id="shardId-000000000000",
-                state=LeaseState.HELD,
-                lag=LagReading(millis=12, age=0.5, source=LagSource.PROBE),
-                checkpoint=ExtendedSequenceNumber("17", 3),
-            ),
-        ),
-        problems=(Problem(code="x", severity=Severity.ERROR, title="t", text="t", remedy="r"),),
-    )
-    loaded = json.loads(json.dumps(view.to_dict()))
-    assert loaded["leases"][0]["state"] == "held"
-    assert loaded["leases"][0]["lag"] == {"millis": 12, "age": 0.5, "source": "probe"}
-    assert loaded["problems"][0]["severity"] == "error"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -13,12 +13,12 @@ from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.merge import ShardRecord
 from kinesis_sdk.admin.reading import ReadProgress, RecordFilter, read_stream
 from kinesis_sdk.admin.resharding import Resharding
-from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.once.table import REPEAT, Run
 from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
-from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from kinesis_sdk.testing import Fault
+from tests.admin.account import Account
 from tests.common.once import streams as once
 from tests.common.reference import aggregate_of
 from tests.fuzz import how_many
@@ -27,28 +27,23 @@ HORIZON = TrimHorizon()
 OPERATIONS = ["GetRecords", "ListShards", "GetShardIterator"]
 
 
-class Stream:
+class Stream(Account):
     """A stream in virtual time; `script` has what happens at which second while somebody reads."""
 
     def __init__(self, shards: int = 3, seed: int = 0) -> None:
-        self.clock = VirtualClock()
+        super().__init__(seed=seed)
         self.random = Random(seed)
-        self.aws = FakeAws(clock=self.clock, seed=seed)
-        self.client = self.aws.client("kinesis")
-        self.connection = Connection(clients={"kinesis": self.client})
-        self.streams = Streams(self.connection, clock=self.clock, sleep=self.clock.advance)
-        self.streams.create("s", shards=shards)
+        self.create("s", shards)
         self.put_so_far: list[str] = []
         self.script: list[tuple[float, Callable[[], object]]] = []
-        self.said: list[str] = []
         self.progress = ReadProgress()
 
-    def put(self, key: str | None = None, parts: int = 1) -> None:
+    def put(self, key: str | None = None, parts: int = 1) -> None:  # type: ignore[override]
         key = key or f"k{self.random.randrange(20)}"
         texts = [f"{key}:{len(self.put_so_far) + part}" for part in range(parts)]
         self.put_so_far += texts
         data = texts[0].encode() if parts == 1 else aggregate_of(*(one.encode() for one in texts), key=key)
-        self.client.put_record(StreamName="s", PartitionKey=key, Data=data)
+        super().put("s", data, key)
 
     def reshard(self) -> None:
         """Split or merge somewhere."""
@@ -72,9 +67,6 @@ class Stream:
             self.clock.advance_to(moment)
             action()
         self.clock.advance_to(end)
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.clock.time(), timezone.utc)
 
     def read(self, start: Position | datetime = HORIZON, **options: Any) -> Iterator[ShardRecord]:
         options.setdefault("threads", 0)
@@ -292,14 +284,6 @@ def test_filters() -> None:
         RecordFilter.make(grep="(")
 
 
-def test_progress_shows_how_far_behind_the_reader_is() -> None:
-    stream = Stream(1)
-    stream.put()
-    stream.clock.advance(100)
-    stream.texts()
-    assert stream.progress.reads >= 1
-
-
 class WithoutChildren:
     """A client of an emulator whose GetRecords does not name the children of a shard."""
 
@@ -317,7 +301,7 @@ class WithoutChildren:
 
 def test_children_are_found_in_the_listing_even_if_it_is_torn() -> None:
     stream = Stream(2)
-    stream.connection = Connection(clients={"kinesis": WithoutChildren(stream.client)})
+    stream.connection = Connection(clients={"kinesis": WithoutChildren(stream.kinesis)})
     for number in range(100):
         stream.at(number / 10, stream.put)
     stream.at(3.05, lambda: Resharding(stream.streams).split("s", "0"))
@@ -345,6 +329,6 @@ def test_every_stored_copy_is_shown() -> None:
     date = int(stream.clock.time() * 1000)
     for flags in (0, REPEAT):
         data = once.aggregate([Run(2, 4, flags, b"producer", date, 7)], "shardId-000000000000", stream="s")
-        stream.client.put_record(StreamName="s", PartitionKey="a", ExplicitHashKey="1", Data=data)
+        stream.kinesis.put_record(StreamName="s", PartitionKey="a", ExplicitHashKey="1", Data=data)
         stream.clock.advance(5)
     assert stream.texts() == ["7", "8", "7", "8"]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.records import read_page
 from kinesis_sdk.common.errors import ConfigError, InvalidPositionError
 from kinesis_sdk.common.position import (
@@ -19,29 +18,24 @@ from kinesis_sdk.common.position import (
     TrimHorizon,
 )
 from kinesis_sdk.common.position_text import parse_position
-from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from kinesis_sdk.testing import Fault
+from tests.admin.account import SHARD, Account
 from tests.common.reference import aggregate_of
 from tests.fuzz import how_many
 
-SHARD = "shardId-000000000000"
 START = TrimHorizon()
 
 
-class Shard:
+class Shard(Account):
     """A stream with one shard in virtual time."""
 
     def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock)
-        self.client = self.aws.client("kinesis")
-        self.client.create_stream(StreamName="s", ShardCount=1)
-        self.connection = Connection(clients={"kinesis": self.client})
+        super().__init__()
+        self.client = self.kinesis
+        self.create("s")
 
-    def put(self, *payloads: bytes) -> list[str]:
-        return [
-            self.client.put_record(StreamName="s", PartitionKey="k", Data=payload)["SequenceNumber"]
-            for payload in payloads
-        ]
+    def put(self, *payloads: bytes) -> list[str]:  # type: ignore[override]
+        return [super(Shard, self).put("s", payload) for payload in payloads]
 
     def page(self, position: Position = START, limit: int = 100, iterator: str | None = None) -> Any:
         return read_page(

@@ -122,13 +122,6 @@ def test_one_split_is_a_split() -> None:
     assert "no daily limit" in plan.reason
 
 
-def test_after_a_rejection_splits_and_merges_go_on() -> None:
-    plan = plan_scaling(uniform_starts(4), 8, updates_left=0)
-    assert len(plan.steps) == 4
-    assert all(isinstance(step, SplitAt) for step in plan.steps)
-    assert "0 more are possible" in plan.reason
-
-
 def test_equal_shards_of_the_same_number_need_splits_and_merges() -> None:
     uneven = [0, 1 << 100]
     plan = plan_scaling(uneven, 2)

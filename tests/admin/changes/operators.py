@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.desk import Desk
@@ -29,6 +31,8 @@ SHARD = "shardId-000000000000"
 SLOW = ConsumerConfig(initial_position="TRIM_HORIZON")
 SLOW = replace(SLOW, retrieval=replace(SLOW.retrieval, max_records=10))
 """Settings of workers that read ten records at a time."""
+CLEANING = replace(HORIZON, coordination=replace(HORIZON.coordination, lease_cleanup_interval=1.0))
+"""Settings of workers that delete the leases of finished shards at once."""
 
 
 SELDOM = 20
@@ -140,6 +144,30 @@ class SteeredFleet(Fleet):
             threads=1,
             **more,
         )
+
+    def write(self, expression: str, **values: dict[str, Any]) -> None:
+        """Update the row of `SHARD` as another program would; ``values`` are those of ``:name``."""
+        named = {f":{name}": value for name, value in values.items()}
+        more = {"ExpressionAttributeValues": named} if named else {}
+        self.dynamodb.update_item(
+            TableName=TABLE, Key={"leaseKey": {"S": SHARD}}, UpdateExpression=expression, **more
+        )
+
+    def arrive(self, seconds: float, call: Callable[[], Any]) -> None:
+        """Let a write that its worker has given up arrive after some seconds."""
+
+        def late() -> None:
+            with suppress(ClientError):
+                call()
+
+        self.timeline.at(self.clock.monotonic() + seconds, late)
+
+    def check_repeated(self, first: int, worker: str = "") -> None:
+        """Assert that the last acquisition, after a while, has each record from this one on once and in order."""
+        self.load(5)
+        who, numbers = self.runs()[-1]
+        assert who.startswith(worker)
+        assert numbers == [*range(first, self.put_count)]
 
     def note(self, name: str, batch: RecordBatch) -> None:
         super().note(name, batch)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kinesis_sdk.admin.changes import plan as plans
@@ -14,20 +12,7 @@ from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError
-from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SHARD, Air, SteeredFleet, loaded, no_response
-
-
-@pytest.mark.parametrize("pause", [11.0, 30.0])
-def test_a_user_who_confirms_late_does_not_turn_live_owners_into_dead_ones(tmp_path, pause):
-    fleet, start, first = loaded(tmp_path)
-    desk = fleet.desk()
-    plan = plan_rewind(desk, start)
-    fleet.run(pause)
-    (outcome,) = LeaseChange(desk, plan).carry_out()
-    assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.RESTART)
-    fleet.load(5)
-    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
 
 
 def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_path):
@@ -43,8 +28,7 @@ def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_pat
     fleet.run(25)
     (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
-    fleet.load(5)
-    assert fleet.runs()[-1][1] == [*range(fleet.put_count)]
+    fleet.check_repeated(0)
 
 
 def test_an_owner_that_dies_before_the_confirmation_loses_the_lease(tmp_path):
@@ -56,8 +40,7 @@ def test_an_owner_that_dies_before_the_confirmation_loses_the_lease(tmp_path):
     (outcome,) = LeaseChange(desk, plan).carry_out(wait=0)
     assert outcome.recipe is Recipe.FREE
     fleet.add("b", fleet.checkpointer("b", "each batch"))
-    fleet.load(5)
-    assert fleet.runs()[-1] == ("b#1", [*range(first, fleet.put_count)])
+    fleet.check_repeated(first, "b#1")
 
 
 @pytest.mark.parametrize("recipe", [Recipe.RESTART, Recipe.FREE])
@@ -95,12 +78,7 @@ def test_a_rewind_ends_the_validity_of_a_mark_that_all_is_processed(tmp_path):
     start = fleet.moment()
     fleet.load(5)
     millis = round(fleet.moment().timestamp() * 1000)
-    fleet.dynamodb.update_item(
-        TableName="app",
-        Key={"leaseKey": {"S": SHARD}},
-        UpdateExpression="SET processedUntil = :mark",
-        ExpressionAttributeValues={":mark": {"S": f"{millis}|TRIM_HORIZON|0"}},
-    )
+    fleet.write("SET processedUntil = :mark", mark={"S": f"{millis}|TRIM_HORIZON|0"})
     assert fleet.store.get(SHARD).was_processed_until(millis)
     desk = fleet.desk()
     LeaseChange(desk, plan_rewind(desk, start)).carry_out(wait=0)
@@ -124,29 +102,6 @@ def test_a_reshard_between_the_plan_and_the_confirmation_refuses_the_plan(tmp_pa
     LeaseChange(again, plan_rewind(again, start)).carry_out()
     fleet.run(25)
     assert sorted(int(entry[2]) for entry in fleet.delivered[mark:]) == [*range(first, fleet.put_count)]
-
-
-def test_a_rewind_of_one_shard_is_not_refused_because_it_was_split_before(tmp_path):
-    fleet, start, _ = loaded(tmp_path)
-    fleet.split()
-    fleet.load(6)
-    desk = fleet.desk()
-    plan = plan_rewind(desk, start, [SHARD])
-    (outcome,) = LeaseChange(desk, plan).carry_out()
-    assert outcome.status is Status.DONE
-
-
-def test_a_row_that_was_read_to_its_end_and_deleted_before_the_next_look_counts_as_noticed(tmp_path):
-    config = ConsumerConfig(initial_position="TRIM_HORIZON")
-    config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
-    fleet, start, _ = loaded(tmp_path, config=config)
-    fleet.split()
-    fleet.load(6)
-    fleet.run(6)
-    desk = fleet.desk()
-    outcomes = LeaseChange(desk, plan_rewind(desk, start)).carry_out()
-    assert all(outcome.noticed_after is not None for outcome in outcomes)
-    assert not any("no worker" in line for line in fleet.said)
 
 
 def test_another_operators_write_is_not_taken_for_the_owners(tmp_path):

@@ -24,7 +24,7 @@ from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, loaded, no_response
+from tests.admin.changes.operators import SHARD, SLOW, Air, loaded, no_response
 from tests.admin.changes.places import both_places
 from tests.fuzz import share
 
@@ -70,32 +70,6 @@ def test_a_lost_answer_never_rewinds_twice(tmp_path, monkeypatch, losses, recipe
     assert fleet.store.get(SHARD).counter > counter + 2
 
 
-@pytest.mark.parametrize("losses", [["before"], ["after"], ["before", "after"]], ids="-".join)
-def test_a_lost_answer_of_another_database_never_rewinds_twice(tmp_path, monkeypatch, losses):
-    monkeypatch.setattr(SteeredFleet, "place", "sqlite")
-    fleet, start, first = loaded(tmp_path)
-    desk = fleet.desk()
-    plan = plan_rewind(desk, start)
-    send, script = desk.application.table.send, list(losses)
-
-    def lossy(write):
-        what = script.pop(0) if script else "fine"
-        done = what != "before" and send(write)
-        if what != "fine":
-            raise TransientLeaseStoreError("no response (the call may have taken effect)")
-        return done
-
-    desk.application.table.send = lossy
-    acquisitions = len(fleet.runs())
-    (outcome,) = LeaseChange(desk, plan).carry_out()
-    assert outcome.status is Status.DONE
-    assert "no response (TransientLeaseStoreError), reading the row" in " ".join(fleet.said)
-    fleet.load(6)
-    runs = fleet.runs()
-    assert len(runs) == acquisitions + 1, "the owner began again once"
-    assert runs[-1][1] == [*range(first, fleet.put_count)]
-
-
 @pytest.mark.fuzz
 @pytest.mark.parametrize("losses", share(LOSSES, unit=5), ids="-".join)
 def test_a_lost_answer_of_a_skip(tmp_path, losses):
@@ -130,8 +104,7 @@ def test_it_does_not_write_twice_if_the_owner_was_faster_than_the_answer(tmp_pat
     (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     assert len(air.writes) == writes + 1
-    fleet.load(5)
-    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+    fleet.check_repeated(first)
 
 
 @both_places
@@ -167,12 +140,7 @@ def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
     def raced(write):
         nonlocal tries
         tries += 1
-        fleet.dynamodb.update_item(
-            TableName=TABLE,
-            Key={"leaseKey": {"S": SHARD}},
-            UpdateExpression="ADD leaseCounter :one",
-            ExpressionAttributeValues={":one": {"N": "1"}},
-        )
+        fleet.write("ADD leaseCounter :one", one={"N": "1"})
         return send(write)
 
     desk.application.table.send = raced
@@ -254,20 +222,10 @@ def test_an_owner_that_does_not_answer_loses_the_request_after_a_while(tmp_path,
     fleet.run(5)
 
     def renew(now):  # a worker that renews, and does not look at the marker, as KCL 2 does
-        fleet.dynamodb.update_item(
-            TableName=TABLE,
-            Key={"leaseKey": {"S": SHARD}},
-            UpdateExpression="ADD leaseCounter :one",
-            ExpressionAttributeValues={":one": {"N": "1"}},
-        )
+        fleet.write("ADD leaseCounter :one", one={"N": "1"})
         return now + 1.9
 
-    fleet.dynamodb.update_item(
-        TableName=TABLE,
-        Key={"leaseKey": {"S": SHARD}},
-        UpdateExpression="SET leaseOwner = :java",
-        ExpressionAttributeValues={":java": {"S": "java"}},
-    )
+    fleet.write("SET leaseOwner = :java", java={"S": "java"})
     fleet.add_script("java", renew)
     monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.KCL3)
     desk = fleet.desk()
@@ -280,22 +238,6 @@ def test_an_owner_that_does_not_answer_loses_the_request_after_a_while(tmp_path,
     row = fleet.store.get(SHARD)
     assert (row.owner, row.checkpoint_owner) == (None, None)
     assert any("java did not answer" in line for line in fleet.said)
-
-
-@pytest.mark.usefixtures("any_place")
-def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
-    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
-    fleet.run(6)
-    owners = fleet.owners()
-    shard = next(key for key, owner in owners.items() if owner == "a")
-    desk = fleet.desk()
-    plan = plan_release(desk, [shard])
-    (change,) = plan.changes
-    assert (change.recipe, change.goal.worker) == (Recipe.REQUEST, "b")
-    (outcome,) = LeaseChange(desk, plan).carry_out()
-    assert outcome.status is Status.DONE
-    fleet.run(5)
-    assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
 
 
 @pytest.mark.usefixtures("any_place")
@@ -400,9 +342,7 @@ def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
     fleet, _, _ = loaded(tmp_path)
     if owner == "dead":
         fleet.crash("a")
-    with pytest.raises(
-        ConfigError, match=r"to='unknown-worker' is invalid: expected a worker of the table: a"
-    ):
+    with pytest.raises(ConfigError, match="to='unknown-worker'"):
         plan_move(fleet.desk(), [SHARD], "unknown-worker")
 
 
@@ -435,8 +375,7 @@ def test_a_handoff_in_progress_is_waited_for(tmp_path):
     plan = plan_rewind(desk, start)
     (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
-    fleet.load(5)
-    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+    fleet.check_repeated(first)
 
 
 @pytest.mark.usefixtures("any_place")
@@ -471,15 +410,11 @@ def test_the_audit_log_keeps_the_bytes_that_a_rewind_removes(tmp_path):
     fleet, start, first = loaded(tmp_path)
     row = fleet.store.get(SHARD)
     fleet.crash("a")
-    fleet.dynamodb.update_item(
-        TableName=TABLE,
-        Key={"leaseKey": {"S": SHARD}},
-        UpdateExpression="SET pendingCheckpoint = :p, pendingCheckpointSubSequenceNumber = :s, pendingCheckpointState = :b",
-        ExpressionAttributeValues={
-            ":p": {"S": row.checkpoint.sequence_number},
-            ":s": {"N": "0"},
-            ":b": {"B": b"\x00half"},
-        },
+    fleet.write(
+        "SET pendingCheckpoint = :p, pendingCheckpointSubSequenceNumber = :s, pendingCheckpointState = :b",
+        p={"S": row.checkpoint.sequence_number},
+        s={"N": "0"},
+        b={"B": b"\x00half"},
     )
     desk = fleet.desk()
     LeaseChange(desk, plan_rewind(desk, start)).carry_out(wait=0)
@@ -489,8 +424,7 @@ def test_the_audit_log_keeps_the_bytes_that_a_rewind_removes(tmp_path):
     assert (after.pending_checkpoint, after.pending_checkpoint_state) == (None, None)
     assert json.dumps(begin)
     fleet.add("b", fleet.checkpointer("b", "each batch"))
-    fleet.load(5)
-    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+    fleet.check_repeated(first)
 
 
 def test_nothing_is_written_after_a_change_that_was_refused(tmp_path, monkeypatch):

@@ -15,9 +15,8 @@ from kinesis_sdk.admin.changes.transfer import Export, refuse_other_stream
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases.table.lease import lease_to_item
-from tests.admin.changes.operators import SHARD, TABLE, SteeredFleet
+from tests.admin.changes.operators import CLEANING, HORIZON, SHARD, TABLE, SteeredFleet
 
 
 def loaded(tmp_path, workers=("a",), **more):
@@ -96,10 +95,7 @@ def test_a_row_at_a_time_that_nobody_knows_is_refused(tmp_path):
 
 @pytest.mark.parametrize("cleaned", [True, False])
 def test_children_that_were_born_after_the_export_come_again_after_their_parent(tmp_path, cleaned):
-    config = ConsumerConfig(initial_position="TRIM_HORIZON")
-    if cleaned:
-        config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
-    fleet = loaded(tmp_path, workers=("a", "b"), shards=2, config=config)
+    fleet = loaded(tmp_path, workers=("a", "b"), shards=2, config=CLEANING if cleaned else HORIZON)
     desk = fleet.desk()
     export, first = export_leases(desk), fleet.put_count
     fleet.load(6)

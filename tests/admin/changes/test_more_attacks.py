@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
-from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
@@ -38,13 +35,9 @@ def test_the_release_of_an_owner_that_was_asked_has_no_response(tmp_path, phase,
             if phase == "answer lost":
                 call()
             elif phase == "arrives late":
-                fleet.timeline.at(fleet.clock.monotonic() + late, lambda: quietly(call))
+                fleet.arrive(late, call)
             raise no_response()
         return call()
-
-    def quietly(call):
-        with suppress(ClientError):
-            call()
 
     fleet.air.catch = catch
     fleet.add("a", fleet.checkpointer("a", "each batch"))
@@ -73,23 +66,6 @@ def test_a_sequence_number_that_the_shard_does_not_have(tmp_path):
         for plan in (plan_rewind, plan_skip):
             with pytest.raises(KinesisSdkError):
                 plan(fleet.desk(), ExtendedSequenceNumber(number), [shards[0]])
-
-
-@pytest.mark.parametrize("to", ["LATEST", "TRIM_HORIZON", "time"])
-def test_an_empty_shard(tmp_path, to):
-    fleet = SteeredFleet(tmp_path)
-    fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.run(20)
-    start = fleet.moment() if to == "time" else to
-    fleet.run(5)
-    desk = fleet.desk()
-    plan = plan_rewind(desk, start)
-    LeaseChange(desk, plan).carry_out()
-    if to != "TRIM_HORIZON":
-        skip = fleet.desk()
-        LeaseChange(skip, plan_skip(skip, start)).carry_out()
-    fleet.load(5)
-    assert [int(data) for data in fleet.data()] == [*range(fleet.put_count)]
 
 
 def test_a_shard_that_was_closed_before_the_start_is_told(tmp_path):

@@ -38,7 +38,7 @@ def test_a_parameter_reads_what_a_form_gives() -> None:
     shards = OPERATIONS["release"].parameters[0]
     assert shards.value_of(["0", "1"], now=0.0) == ("0", "1")
     assert shards.value_of("0", now=0.0) == (), "one text is no list"
-    with pytest.raises(ConfigError, match=r"^to=7 is invalid: expected the id of a worker"):
+    with pytest.raises(ConfigError, match=r"^to=7 "):
         Parameter(name="worker", option="to", expected="the id of a worker").value_of(7, now=0.0)
 
 

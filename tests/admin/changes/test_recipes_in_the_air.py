@@ -6,11 +6,9 @@ or arrives after its worker has given it up.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import pairwise
 
 import pytest
-from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes import plan as plans
 from kinesis_sdk.admin.changes.description import Status
@@ -54,16 +52,12 @@ class Catch:
             self.act()
         else:
             self.act()
-            self.fleet.timeline.at(self.fleet.clock.monotonic() + 0.7, lambda: self.late(call))
+            self.fleet.arrive(0.7, call)
         raise no_response()
 
-    def late(self, call):
-        with suppress(ClientError):
-            call()
 
-
-CASES = [
-    (mode, kind, phase)
+WRITES = [
+    (mode, kind)
     for mode, kinds in (
         ("each batch", ("renewal", "checkpoint")),
         ("seldom", ("renewal", "checkpoint")),
@@ -71,14 +65,22 @@ CASES = [
         ("prepares", ("prepare", "checkpoint")),
     )
     for kind in kinds
-    for phase in PHASES
 ]
+"""The kinds of writes of a worker of each mode."""
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("mode", "kind", "phase", "recipe"),
-    share([(*case, recipe) for case in CASES for recipe in (Recipe.RESTART, Recipe.FREE)], unit=11),
+    share(
+        [
+            (*write, phase, recipe)
+            for write in WRITES
+            for phase in PHASES
+            for recipe in (Recipe.RESTART, Recipe.FREE)
+        ],
+        unit=11,
+    ),
 )
 def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, kind, phase, recipe):
     if recipe is Recipe.FREE:
@@ -140,17 +142,7 @@ def test_a_pin_in_the_air(tmp_path, phase):
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
 
 
-WRITES_OF = {
-    "each batch": ("renewal", "checkpoint"),
-    "seldom": ("renewal", "checkpoint"),
-    "never": ("renewal",),
-    "prepares": ("prepare", "checkpoint"),
-}
-
-
-@pytest.mark.parametrize(
-    ("mode", "kind"), [(mode, kind) for mode, kinds in WRITES_OF.items() for kind in kinds]
-)
+@pytest.mark.parametrize(("mode", "kind"), WRITES)
 @pytest.mark.parametrize("late", share([0.3, 0.05, 1.5], unit=1))
 @pytest.mark.fuzz
 def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
@@ -161,13 +153,9 @@ def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
     def catch(name, request, call):
         if armed and kind_of(request) == kind:
             armed.clear()
-            fleet.timeline.at(fleet.clock.monotonic() + late, lambda: quietly(call))
+            fleet.arrive(late, call)
             raise no_response()
         return call()
-
-    def quietly(call):
-        with suppress(ClientError):
-            call()
 
     fleet.air.catch = catch
     fleet.add("a", fleet.checkpointer("a", mode))

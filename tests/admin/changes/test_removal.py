@@ -68,9 +68,7 @@ def test_a_java_worker_is_seen_by_its_metrics(tmp_path, holds, message):
     if holds:
         (row,) = fleet.store.list()
         fleet.store.take(row, "java")
-        fleet.dynamodb.update_item(
-            TableName=TABLE, Key={"leaseKey": {"S": row.lease_key}}, UpdateExpression="REMOVE handoffOwner"
-        )
+        fleet.write("REMOVE handoffOwner")
     beside(fleet, "-WorkerMetricStats", "wid")
     fleet.dynamodb.put_item(
         TableName=TABLE + "-WorkerMetricStats",

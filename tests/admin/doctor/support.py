@@ -11,14 +11,11 @@ from botocore.exceptions import ClientError
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.doctor.diagnose import diagnose
 from kinesis_sdk.admin.doctor.model import Finding, Report
-from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.testing import FakeAws, VirtualClock
-
-__all__ = ["Aggregate", "World"]
+from kinesis_sdk.testing import VirtualClock
+from tests.admin.account import Account
 
 
 class MachineClock:
@@ -60,7 +57,7 @@ class Guarded:
         return checked
 
 
-class World:
+class World(Account):
     """The account.
 
     Attributes:
@@ -70,31 +67,22 @@ class World:
     """
 
     def __init__(self, *, shards: int = 2, leases: bool = True, table: bool = True) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock)
+        super().__init__()
         self.machine = MachineClock(self.clock, 0.0)
         self.denied: set[str] = set()
         self.errors: dict[str, Exception] = {}
         self.changes: dict[str, Callable[[Any], Any]] = {}
-        self.kinesis = self.aws.client("kinesis")
-        self.kinesis.create_stream(StreamName="orders", ShardCount=shards)
-        self.store = DynamoDBLeaseStore(
-            self.aws.client("dynamodb"),
-            "billing",
-            deletion_protection=True,
-            sleep=self.clock.advance,
-            monotonic=self.clock.monotonic,
-        )
+        found = self.create("orders", shards)
         if table:
-            self.store.ensure_ready()
+            self.store = self.lease_table("billing", deletion_protection=True)
         if table and leases:
-            for shard in self.shards():
+            for shard in found:
                 self.store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
 
     def shards(self) -> list[Shard]:
         return list_shards(self.kinesis, StreamId("orders"))
 
-    def put(self, count: int, *, size: int = 100, keys: int = 1000, start: int = 0) -> None:
+    def fill(self, count: int, *, size: int = 100, keys: int = 1000, start: int = 0) -> None:
         """Put records; each second of the account's time takes what a shard accepts."""
         for at in range(start, start + count, 500):
             self.kinesis.put_records(
@@ -125,13 +113,13 @@ class World:
 
     def state(self) -> Any:
         """Everything that a side effect could have changed."""
-        scan = self.aws.client("dynamodb").scan(TableName="billing")["Items"] if self._has_table() else None
+        scan = self.dynamodb.scan(TableName="billing")["Items"] if self._has_table() else None
         return copy.deepcopy(
             (
                 self.kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"],
                 self.kinesis.list_streams()["StreamNames"],
                 self.kinesis.list_shards(StreamName="orders")["Shards"],
-                self.aws.client("dynamodb").list_tables()["TableNames"],
+                self.dynamodb.list_tables()["TableNames"],
                 scan,
                 self.aws.cloudwatch.metric_data(),
                 self.aws.stats()["records_stored"],
@@ -139,7 +127,7 @@ class World:
         )
 
     def _has_table(self) -> bool:
-        return "billing" in self.aws.client("dynamodb").list_tables()["TableNames"]
+        return "billing" in self.dynamodb.list_tables()["TableNames"]
 
 
 def only(report: Report, code: str) -> Finding:

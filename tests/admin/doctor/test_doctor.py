@@ -33,15 +33,13 @@ from kinesis_sdk.admin.doctor.probes import furthest_behind
 from kinesis_sdk.cli import doctor as command
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common import codec as codecs
+from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.common.shards import list_shards
-from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from kinesis_sdk.testing import Fault
-from tests.admin.doctor.support import Aggregate, World, only
+from tests.admin.doctor.support import World, only
 from tests.codecs import Deflated
 from tests.common.reference import filled
 from tests.fuzz import TIMES, share
@@ -51,7 +49,7 @@ HOUR = 3600.0
 
 def test_a_healthy_application_is_green() -> None:
     world = World()
-    world.put(600)
+    world.fill(600)
     report = world.examine()
     assert report.level is Level.GREEN
     assert [one.code for one in report.findings if one.level in (Level.RED, Level.YELLOW)] == []
@@ -64,7 +62,7 @@ def test_a_healthy_application_is_green() -> None:
 @pytest.mark.parametrize("mode", ["PROVISIONED", "ON_DEMAND"])
 def test_nothing_is_changed(table: bool, mode: str) -> None:
     world = World(table=table)
-    world.put(600)
+    world.fill(600)
     world.add_consumer()
     arn = world.kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
     world.kinesis.update_stream_mode(StreamARN=arn, StreamModeDetails={"StreamMode": mode})
@@ -78,7 +76,7 @@ def test_nothing_is_changed(table: bool, mode: str) -> None:
 @pytest.mark.parametrize("samples", [0, 8])
 def test_the_help_states_the_cost(shards: int, samples: int) -> None:
     world = World(shards=shards)
-    world.put(500)
+    world.fill(500)
     world.add_consumer()
     before = world.aws.stats()["calls"]
     report = world.examine(samples=samples)
@@ -114,7 +112,7 @@ def test_a_role_has_only_its_calls_made() -> None:
 def texts_where_all_is_allowed() -> dict[str, list[str]]:
     """Return the texts of the findings by their codes."""
     world = World()
-    world.put(100)
+    world.fill(100)
     world.add_consumer()
     found: dict[str, list[str]] = {}
     for one in world.examine(roles=ROLES).findings:
@@ -125,7 +123,7 @@ def texts_where_all_is_allowed() -> dict[str, list[str]]:
 @pytest.mark.parametrize("action", [one for one in ACTIONS if not one.not_tried], ids=lambda one: one.name)
 def test_each_action_that_is_tried_is_found_to_be_denied(action: Any) -> None:
     world = World()
-    world.put(100)
+    world.fill(100)
     world.add_consumer()
     world.denied = {action.name}
     denied = world.examine(roles=ROLES)
@@ -255,7 +253,7 @@ def test_a_response_that_cannot_be_read_becomes_a_finding() -> None:
 )
 def test_a_summary_of_another_shape_does_not_end_the_examination(member: str, value: Any) -> None:
     world = World()
-    world.put(10)
+    world.fill(10)
 
     def change(response: Any) -> Any:
         response["StreamDescriptionSummary"][member] = value
@@ -363,13 +361,11 @@ def summary(**members: Any) -> Callable[[World], None]:
         (
             "table-deletion-protection",
             Level.YELLOW,
-            lambda world: world.aws.client("dynamodb").update_table(
-                TableName="billing", DeletionProtectionEnabled=False
-            ),
+            lambda world: world.dynamodb.update_table(TableName="billing", DeletionProtectionEnabled=False),
         ),
         ("stopped", Level.NOTE, lambda _: None),
-        ("partition-keys", Level.YELLOW, lambda world: world.put(400, keys=1)),
-        ("record-size", Level.YELLOW, lambda world: world.put(1, size=1_000_000)),
+        ("partition-keys", Level.YELLOW, lambda world: world.fill(400, keys=1)),
+        ("record-size", Level.YELLOW, lambda world: world.fill(1, size=1_000_000)),
         ("aggregates-misplaced", Level.RED, misplace_aggregate),
     ],
 )
@@ -422,7 +418,7 @@ def test_leases_in_another_database_need_no_dynamodb(tmp_path: Path) -> None:
     from kinesis_sdk.consumer.leases import SqlLeaseStore
 
     world = World(table=False)
-    world.put(600)
+    world.fill(600)
     url = f"sqlite:///{tmp_path}/leases.db"
     report = world.examine(lease_store=url)
     assert only(report, "table-missing").level is Level.YELLOW
@@ -456,7 +452,7 @@ def test_a_lease_store_that_fails_is_a_finding(tmp_path: Path) -> None:
 
 def test_a_table_with_another_key_is_red() -> None:
     world = World(table=False)
-    world.aws.client("dynamodb").create_table(
+    world.dynamodb.create_table(
         TableName="billing",
         KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
@@ -485,7 +481,7 @@ def test_provisioned_capacity_is_compared_with_what_leases_need(units: int, leve
 
 def test_rows_that_cannot_be_read_are_red_and_shown_without_control_characters() -> None:
     world = World()
-    world.aws.client("dynamodb").put_item(
+    world.dynamodb.put_item(
         TableName="billing", Item={"leaseKey": {"S": "evil\x1b[31m"}, "leaseCounter": {"S": "many"}}
     )
     finding = world.finding("unreadable-row")
@@ -529,23 +525,13 @@ def test_checkpoints_of_a_former_stream_are_red() -> None:
     assert lease is not None
     world.store.checkpoint(lease, ExtendedSequenceNumber("7"))
     assert world.finding("stream-recreated").level is Level.RED
-    # Another row has a position that only this stream can have given: then this one is wrong.
-    world.put(5)
-    first = world.store.get("shardId-000000000000")
-    shard = list_shards(world.kinesis, StreamId("orders"))[0]
-    assert first is not None
-    world.store.checkpoint(first, ExtendedSequenceNumber(shard.starting_sequence_number))
-    finding = world.finding("misfit-row")
-    assert finding.level is Level.RED
-    assert finding.command == Command.of("delete-row", application="billing", row="shardId-000000000001")
-    assert not [one for one in world.examine().findings if one.code == "stream-recreated"]
 
 
 def test_who_wrote_the_table() -> None:
     world = World(shards=3)
     leases = world.store.list()
     world.store.take(leases[0], "ours")
-    client = world.aws.client("dynamodb")
+    client = world.dynamodb
     for lease, owner in ((leases[1], "java3"), (leases[2], "java2")):
         client.update_item(
             TableName="billing",
@@ -589,7 +575,7 @@ def test_a_table_of_several_streams_is_compared_with_the_given_one(name: str, co
 @pytest.mark.parametrize("owned", [True, False])
 def test_retention_against_lag(age: float, code: str | None, level: Level, owned: bool) -> None:
     world = World(shards=1)
-    world.put(10)
+    world.fill(10)
     if owned:
         (lease,) = world.store.list()
         world.store.take(lease, "a")
@@ -603,23 +589,6 @@ def test_retention_against_lag(age: float, code: str | None, level: Level, owned
         finding = only(report, code)
         assert (finding.level, "0000: " in finding.text) == (level, True)
         assert finding.command == Command.of("explain", application="billing", shard="0000")
-
-
-@pytest.mark.parametrize(("attempts", "told"), [(2, False), (3, True)])
-def test_a_failing_handler_is_red(attempts: int, told: bool) -> None:
-    world = World()
-    lease = world.store.get("shardId-000000000001")
-    assert lease is not None
-    failing = Failing(attempts, 90_000, 500, 1, ExtendedSequenceNumber("5", 2), "KeyError: 'price'")
-    taken = world.store.take(lease, "a")
-    world.store.renew(dataclasses.replace(taken, progress=Progress(90_000, None, None, "a", failing)))
-    found = [one for one in world.examine().findings if one.code == "handler-fails"]
-    assert bool(found) is told
-    for finding in found:
-        assert finding.level is Level.RED
-        assert finding.text == (
-            "0001: process_records has failed on record 5/2 for 1 min 30 s (3 times): KeyError: 'price'."
-        )
 
 
 def test_a_hot_shard() -> None:
@@ -639,7 +608,7 @@ def test_a_hot_shard() -> None:
 
 def test_small_records_without_aggregates() -> None:
     world = World(shards=1)
-    world.put(5000)
+    world.fill(5000)
     world.changes["kinesis:GetRecords"] = lambda response: {**response, "MillisBehindLatest": 1}
     assert world.finding("aggregation").level is Level.YELLOW
 
@@ -668,7 +637,7 @@ def test_compressed_aggregates_are_named_for_readers_that_do_not_know_them(
 
 def test_no_partition_key_is_in_the_report() -> None:
     world = World()
-    world.put(500, keys=1)
+    world.fill(500, keys=1)
     assert "key-0" not in json.dumps(world.examine().to_dict())
 
 
@@ -723,7 +692,7 @@ def test_the_lags_that_owners_tell_choose_the_leases_that_are_measured() -> None
     for number, lease in enumerate(world.store.list()):
         taken = world.store.take(lease, "ours")
         behind = 5_000_000 if lease.shard == "shardId-000000000017" else number
-        world.aws.client("dynamodb").update_item(
+        world.dynamodb.update_item(
             TableName="billing",
             Key={"leaseKey": {"S": lease.lease_key}},
             UpdateExpression="SET progress = :p",

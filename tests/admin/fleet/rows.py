@@ -113,6 +113,20 @@ class Fleet:
         return lease_of(self.view(), number)
 
 
+def held(shards: int = 1, by: Mapping[str, tuple[int, ...]] | None = None) -> Fleet:
+    """Return a fleet that was seen once.
+
+    Args:
+        shards: Number of shards.
+        by: Shards by worker; "a" has all by default.
+    """
+    fleet = Fleet(shards)
+    for worker, numbers in (by or {"a": tuple(range(shards))}).items():
+        fleet.take(worker, *numbers)
+    fleet.scan()
+    return fleet
+
+
 def lease_of(view: FleetView, number: int) -> LeaseView:
     (found,) = [lease for lease in view.leases if lease.shard_id == shard_id(number)]
     return found

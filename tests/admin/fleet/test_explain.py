@@ -9,7 +9,7 @@ from kinesis_sdk.admin.fleet.explain import explain
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
-from tests.admin.fleet.rows import Fleet, shard_id
+from tests.admin.fleet.rows import Fleet, held, shard_id
 
 
 def text_of(fleet: Fleet, number: int) -> str:
@@ -17,9 +17,7 @@ def text_of(fleet: Fleet, number: int) -> str:
 
 
 def test_a_single_look_says_what_it_cannot_know() -> None:
-    fleet = Fleet(2)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held(2, {"a": (0,)})
     text = text_of(fleet, 0)
     assert text.startswith("Shard 0000 is owned by a (a worker of this SDK).")
     assert "it starts at TRIM_HORIZON" in text
@@ -27,9 +25,7 @@ def test_a_single_look_says_what_it_cannot_know() -> None:
 
 
 def test_a_shard_that_is_processed() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     fleet.checkpoint(0, "4711", 3)
     fleet.scan(5)
     fleet.observer.observe_stream(None, StreamFacts(name="orders", retention=86_400.0), fleet.now)
@@ -50,9 +46,7 @@ def test_a_shard_that_is_processed() -> None:
 
 
 def test_a_handler_that_fails_is_named_with_its_record() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     failing = Failing(3, 4_000, 9_000, 1, ExtendedSequenceNumber("4711", 5), "KeyError: 'price'")
     fleet.renew("a")
     fleet.change(0, progress=Progress(4_000, None, None, "a", failing))
@@ -108,9 +102,7 @@ def test_a_child_tells_of_its_ancestors() -> None:
 
 
 def test_a_handler_that_hangs() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     fleet.renew("a")
     fleet.change(0, progress=Progress(0, None, 766_000, "a"))
     fleet.scan(2)

@@ -25,11 +25,11 @@ from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Position, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.testing import FakeAws, VirtualClock
+from kinesis_sdk.testing import VirtualClock
+from tests.admin.account import SHARD, Account
 from tests.fuzz import how_many
 
 STREAM = StreamId("orders")
-SHARD = "shardId-000000000000"
 GOOD = LagProbeResult(millis=0)
 
 
@@ -142,20 +142,18 @@ def test_the_rules_hold_for_any_course_of_events(seed: int, shards: int) -> None
 # Probes
 
 
-class Stream:
+class Stream(Account):
     """A stream of one shard in a fake account, and a probe of it."""
 
-    def __init__(self, shards: int = 1) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock)
-        self.kinesis = self.aws.client("kinesis")
-        self.kinesis.create_stream(StreamName="orders", ShardCount=shards)
+    def __init__(self) -> None:
+        super().__init__()
+        self.create("orders")
         self.probe = LagProbe(self.kinesis, clock=self.clock)
 
-    def put(self, data: bytes = b"x", after: float = 10.0) -> str:
-        self.clock.advance(after)
-        sent = self.kinesis.put_record(StreamName="orders", Data=data, PartitionKey="p")
-        return str(sent["SequenceNumber"])
+    def later(self, data: bytes = b"x", *, seconds: float = 10.0) -> str:
+        """Put a record after some seconds."""
+        self.clock.advance(seconds)
+        return self.put("orders", data)
 
     def measure(self, position: Position, sub: int | None = None, shard: str = SHARD) -> LagProbeResult:
         return self.probe.measure(
@@ -170,8 +168,8 @@ class Stream:
 
 def test_a_checkpoint_at_the_last_record_is_at_the_tip() -> None:
     stream = Stream()
-    stream.put()
-    last = stream.put()
+    stream.later()
+    last = stream.later()
     stream.clock.advance(300)
     assert stream.after(last) == LagProbeResult(millis=0)
 
@@ -179,8 +177,8 @@ def test_a_checkpoint_at_the_last_record_is_at_the_tip() -> None:
 def test_a_single_record_behind_counts_with_its_age() -> None:
     """A read of the only unprocessed record ends at the tip; the read of the processed one does not."""
     stream = Stream()
-    first = stream.put()
-    stream.put()
+    first = stream.later()
+    stream.later()
     stream.clock.advance(300)
     result = stream.after(first)
     assert result.millis is not None
@@ -191,7 +189,7 @@ def test_a_single_record_behind_counts_with_its_age() -> None:
 def test_nothing_processed_counts_from_the_oldest_record() -> None:
     stream = Stream()
     assert stream.measure(TrimHorizon()) == LagProbeResult(millis=0)
-    stream.put()
+    stream.later()
     stream.clock.advance(300)
     assert stream.measure(TrimHorizon()).millis == pytest.approx(300_000, abs=1000)
     start = AtTimestamp(int((stream.clock.time() - 200) * 1000))
@@ -207,7 +205,7 @@ def aggregate(count: int) -> bytes:
 
 def test_a_checkpoint_within_an_aggregate_leaves_the_rest_unprocessed() -> None:
     stream = Stream()
-    number = stream.put(aggregate(5))
+    number = stream.later(aggregate(5))
     stream.clock.advance(120)
     assert stream.after(number, 4) == LagProbeResult(millis=0)
     assert stream.after(number, 2).millis == pytest.approx(120_000, abs=1000)
@@ -216,9 +214,9 @@ def test_a_checkpoint_within_an_aggregate_leaves_the_rest_unprocessed() -> None:
 
 def test_a_trimmed_checkpoint_is_noticed() -> None:
     stream = Stream()
-    number = stream.put()
+    number = stream.later()
     for _ in range(3):
-        stream.put(after=12 * 3600)
+        stream.later(seconds=12 * 3600)
     result = stream.after(number)
     assert result.trimmed
     assert result.millis == pytest.approx(24 * 3_600_000, abs=60_000)
@@ -229,8 +227,8 @@ def test_what_cannot_be_measured_says_why() -> None:
     foreign = str(10**55)
     assert "rejects the checkpoint" in stream.after(foreign).note
     for _ in range(5):
-        stream.after(stream.put(after=0.0))
-    throttled = stream.after(stream.put(after=0.0))
+        stream.after(stream.later(seconds=0.0))
+    throttled = stream.after(stream.later(seconds=0.0))
     assert throttled.throttled
     assert throttled.note == "not measured: the reads of the shard are used up"
     stream.clock.advance(5)

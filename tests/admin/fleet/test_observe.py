@@ -16,7 +16,7 @@ from kinesis_sdk.common.sequence import SHARD_END
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from kinesis_sdk.consumer.leases.table.progress import Progress
-from tests.admin.fleet.rows import AT, Fleet, codes, even_shards, lease_of, shard_id
+from tests.admin.fleet.rows import AT, Fleet, codes, even_shards, held, lease_of, shard_id
 from tests.fuzz import how_many
 
 
@@ -32,10 +32,7 @@ def test_the_first_look_knows_no_times() -> None:
 
 
 def test_an_owner_that_does_not_write_falls_silent_after_the_failover_time() -> None:
-    fleet = Fleet(2)
-    fleet.take("a|1", 0)
-    fleet.take("a|2", 1)
-    fleet.scan()
+    fleet = held(2, {"a|1": (0,), "a|2": (1,)})
     fleet.renew("a|2")
     fleet.scan(5)
     fleet.renew("a|2")
@@ -53,9 +50,7 @@ def test_an_owner_that_does_not_write_falls_silent_after_the_failover_time() -> 
 
 def test_a_time_between_scans_is_not_silence() -> None:
     """A row is known to be unchanged only until the scan that shows it began."""
-    fleet = Fleet(1)
-    fleet.take("a|1", 0)
-    fleet.scan()
+    fleet = held(1, {"a|1": (0,)})
     fleet.now += 300  # the page was hidden
     assert fleet.lease(0).state is LeaseState.HELD
     fleet.renew("a|1")
@@ -111,10 +106,7 @@ def test_the_metrics_table_of_kcl_3_0_tells_the_kind_too() -> None:
 
 
 def test_a_worker_of_ours_is_known_after_a_handoff_removed_its_mark() -> None:
-    fleet = Fleet(2)
-    fleet.take("a", 0)
-    fleet.take("b", 1)
-    fleet.scan()
+    fleet = held(2, {"a": (0,), "b": (1,)})
     fleet.request(0, "b")
     view = fleet.scan(2)
     assert (lease_of(view, 0).state, lease_of(view, 0).owner, lease_of(view, 0).next_owner) == (
@@ -136,9 +128,7 @@ def reasons(fleet: Fleet) -> list[tuple[str | None, str | None, str]]:
 
 
 def test_moves_have_reasons() -> None:
-    fleet = Fleet(3)
-    fleet.take("a", 0, 1, 2)
-    fleet.scan()
+    fleet = held(3)
     fleet.request(0, "b")
     fleet.scan(1)
     fleet.hand_off(0)
@@ -162,10 +152,7 @@ def test_moves_have_reasons() -> None:
 
 
 def test_a_handoff_between_two_scans_is_told_from_a_take_by_the_mark() -> None:
-    fleet = Fleet(3)
-    fleet.take("a", 0, 1)
-    fleet.take("b", 2)
-    fleet.scan()
+    fleet = held(3, {"a": (0, 1), "b": (2,)})
     fleet.request(0, "b")
     fleet.hand_off(0)
     fleet.scan(2)
@@ -193,10 +180,7 @@ def test_a_handoff_whose_new_owner_has_taken_the_lease_is_no_theft(checkpoints: 
 
 
 def test_what_an_operator_moved_is_not_stolen() -> None:
-    fleet = Fleet(3)
-    fleet.take("a", 0, 1)
-    fleet.take("b", 2)
-    fleet.scan()
+    fleet = held(3, {"a": (0, 1), "b": (2,)})
     fleet.change(0, extra={CHANGED_BY: {"S": "operator:7"}}, owner="b", counter=fleet[0].counter + 1)
     fleet.scan(2)
     assert reasons(fleet) == [("a", "b", "operator")]
@@ -224,10 +208,7 @@ def test_stolen_and_expired() -> None:
 
 def test_an_expired_lease_was_silent_for_longer_than_two_scans_show() -> None:
     """a|1 renews right after a scan, and its lease is taken after exactly the failover time, right before a scan."""
-    fleet = Fleet(3)
-    fleet.take("a|1", 0, 1)
-    fleet.take("a|2", 2)
-    fleet.scan()
+    fleet = held(3, {"a|1": (0, 1), "a|2": (2,)})
     fleet.renew("a|1")
     for _ in range(5):
         fleet.renew("a|2")
@@ -241,10 +222,7 @@ def test_an_expired_lease_was_silent_for_longer_than_two_scans_show() -> None:
 @pytest.mark.parametrize(("seconds", "reason"), [(4, "stolen"), (6, "expired")])
 def test_a_lease_that_was_not_renewed_since_the_first_look_had_expired(seconds: float, reason: str) -> None:
     """A look of some seconds begins in the middle of a failover."""
-    fleet = Fleet(3)
-    fleet.take("a|1", 0, 1)
-    fleet.take("a|2", 2)
-    fleet.scan()
+    fleet = held(3, {"a|1": (0, 1), "a|2": (2,)})
     fleet.take("a|2", 0)
     fleet.scan(seconds)
     assert reasons(fleet) == [("a|1", "a|2", reason)]
@@ -264,9 +242,7 @@ def test_a_row_that_appears_is_a_new_shard() -> None:
 
 
 def test_nothing_is_claimed_of_a_move_that_was_not_watched() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     fleet.take("b", 0)
     fleet.scan(3600)
     (move,) = fleet.view().moves
@@ -277,9 +253,7 @@ def test_nothing_is_claimed_of_a_move_that_was_not_watched() -> None:
 
 
 def test_a_stale_scan_changes_nothing() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     old = fleet[0]
     fleet.renew("a")
     fleet.checkpoint(0, "5")
@@ -387,9 +361,7 @@ def test_progress_counts_only_once_it_was_seen_to_be_written() -> None:
 
 def test_a_handler_that_hangs_costs_no_read() -> None:
     """The owner tells the age of the record that the handler has in its hands."""
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     fleet.renew("a")
     fleet.change(0, progress=Progress(71_000, None, 70_000, "a"))
     view = fleet.scan(2)
@@ -402,9 +374,7 @@ def test_a_handler_that_hangs_costs_no_read() -> None:
 
 
 def test_the_word_of_a_live_owner_wins_over_a_probe_at_its_checkpoint() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     fleet.renew("a")
     fleet.change(0, progress=Progress(0, None, None, "a"))
     fleet.scan(2)
@@ -419,9 +389,7 @@ def test_the_word_of_a_live_owner_wins_over_a_probe_at_its_checkpoint() -> None:
 
 
 def test_the_time_that_is_left_shrinks_while_nothing_is_processed() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     fleet.observer.observe_stream(None, StreamFacts(name="orders", retention=86_400.0), fleet.now)
     fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=80_000_000), fleet.now)
     assert fleet.lease(0).retention_left == 6400.0
@@ -433,9 +401,7 @@ def test_the_time_that_is_left_shrinks_while_nothing_is_processed() -> None:
 
 
 def test_trends_have_one_value_in_ten_seconds() -> None:
-    fleet = Fleet(1)
-    fleet.take("a", 0)
-    fleet.scan()
+    fleet = held()
     for second in range(2, 62, 2):
         fleet.renew("a")
         fleet.change(0, progress=Progress(second * 1000, None, None, "a"))

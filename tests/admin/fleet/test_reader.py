@@ -6,49 +6,36 @@ from dataclasses import replace
 
 import pytest
 
-from kinesis_sdk.admin import Application, Connection
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import LagSource, LeaseView
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.common.errors import AwsError, ResourceNotFoundError, ThrottledError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.common.shards import list_shards
-from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_to_item
 from kinesis_sdk.consumer.leases.table.progress import Progress
-from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.faults import FaultKind
+from tests.admin.account import Account
 
 
-class Scene:
+class Scene(Account):
     """A shard with a record that is processed, and not checkpointed, for nine seconds."""
 
     def __init__(self, *, tells: bool = True) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock)
-        kinesis, dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
-        kinesis.create_stream(StreamName="orders", ShardCount=1)
-        DynamoDBLeaseStore(
-            dynamodb, "billing", sleep=self.clock.advance, monotonic=self.clock.monotonic
-        ).ensure_ready()
-        (shard,) = list_shards(kinesis, StreamId("orders"))
-        first = kinesis.put_record(StreamName="orders", Data=b"old", PartitionKey="p")["SequenceNumber"]
-        self.row = replace(
-            Lease.for_shard(shard, "TRIM_HORIZON"),
-            owner="w",
-            handoff_owner="w",
-            checkpoint=ExtendedSequenceNumber(first, 0),
-        )
-        self.clock.advance(0.5)
-        kinesis.put_record(StreamName="orders", Data=b"new", PartitionKey="p")
-        self.clock.advance(9)
+        super().__init__()
         self.tells = tells
         self.alive = True
         self.slept = 0.0
+        self.lease_table("billing")
+        (shard,) = self.create("orders")
+        first = ExtendedSequenceNumber(self.put("orders", b"old"), 0)
+        row = Lease.for_shard(shard, "TRIM_HORIZON")
+        self.row = replace(row, owner="w", handoff_owner="w", checkpoint=first)
+        self.clock.advance(0.5)
+        self.put("orders", b"new")
+        self.clock.advance(9)
         self.renew()
-        self.connection = Connection(clients={"kinesis": kinesis, "dynamodb": dynamodb})
 
     def renew(self, lag_millis: int = 0) -> None:
         """Write the row as its owner does with each renewal."""
@@ -63,22 +50,26 @@ class Scene:
         if self.alive and before < 3.3 <= self.slept:
             self.renew()
 
-    def look(self, stream: str = "orders") -> LeaseView:
-        application = Application(self.connection, "billing", stream=stream, sleep=self.sleep)
-        look = FleetReader(
-            application,
+    def reader(self, stream: str | None = "orders") -> FleetReader:
+        """A reader whose waits let the owner live on."""
+        return FleetReader(
+            self.application("billing", stream=stream, sleep=self.sleep),
             observer=FleetObserver("billing", failover_time=10.0),
             clock=self.clock,
             sleep=self.sleep,
         )
-        look.table()
-        look.streams()
-        return look.lag().leases[0]
+
+    def lease(self) -> LeaseView:
+        """What one look shows."""
+        reader = self.reader()
+        reader.table()
+        reader.streams()
+        return reader.lag().leases[0]
 
 
 def test_what_a_live_owner_has_processed_counts_although_it_is_not_checkpointed() -> None:
     scene = Scene()
-    lease = scene.look()
+    lease = scene.lease()
     assert lease.lag is not None
     assert (lease.lag.millis, lease.lag.source) == (0, LagSource.PROGRESS)
     assert lease.checkpoint_lag is not None
@@ -89,7 +80,7 @@ def test_what_a_live_owner_has_processed_counts_although_it_is_not_checkpointed(
 def test_the_word_of_a_dead_owner_does_not_count() -> None:
     scene = Scene()
     scene.alive = False
-    lease = scene.look()
+    lease = scene.lease()
     assert lease.lag == lease.checkpoint_lag
     assert lease.lag is not None
     assert lease.lag.source is LagSource.PROBE
@@ -99,7 +90,7 @@ def test_the_word_of_a_dead_owner_does_not_count() -> None:
 
 def test_an_owner_that_tells_nothing_is_not_waited_for() -> None:
     scene = Scene(tells=False)
-    lease = scene.look()
+    lease = scene.lease()
     assert lease.lag is not None
     assert lease.lag.millis == pytest.approx(9000, abs=1000)
     assert scene.slept == 0.0
@@ -107,11 +98,8 @@ def test_an_owner_that_tells_nothing_is_not_waited_for() -> None:
 
 def test_a_stream_that_was_given_has_to_exist_also_where_it_is_not_required() -> None:
     scene = Scene()
-    look = FleetReader(
-        Application(scene.connection, "billing", stream="nope", sleep=scene.sleep), clock=scene.clock
-    )
     with pytest.raises(ResourceNotFoundError, match="nope"):
-        look.streams(required=False)
+        scene.reader("nope").streams(required=False)
 
 
 TABLE_SHARD = "shardId-00000001795375578588-991082a5"
@@ -120,25 +108,17 @@ TABLE_SHARD = "shardId-00000001795375578588-991082a5"
 def of_table(**more: bool) -> Scene:
     """The same application, but on the stream of a DynamoDB table."""
     scene = Scene(**more)
-    scene.aws.client("dynamodb").delete_item(
-        TableName="billing", Key={"leaseKey": {"S": scene.row.lease_key}}
-    )
+    scene.dynamodb.delete_item(TableName="billing", Key={"leaseKey": {"S": scene.row.lease_key}})
     scene.row = replace(scene.row, lease_key=TABLE_SHARD)
     scene.renew(lag_millis=4000)
     return scene
 
 
 def told(scene: Scene) -> LeaseView:
-    application = Application(scene.connection, "billing", stream="orders", sleep=scene.sleep)
-    look = FleetReader(
-        application,
-        observer=FleetObserver("billing", failover_time=10.0),
-        clock=scene.clock,
-        sleep=scene.sleep,
-    )
-    look.table()
-    assert look.reads_table_stream
-    return look.reported_lag().leases[0]
+    reader = scene.reader()
+    reader.table()
+    assert reader.reads_table_stream
+    return reader.reported_lag().leases[0]
 
 
 def test_of_a_tables_stream_the_lag_is_what_a_live_owner_tells() -> None:
@@ -164,8 +144,7 @@ def test_of_a_tables_stream_a_dead_or_silent_owner_leaves_the_lag_unknown(tells:
 def test_a_table_that_is_throttled_is_read_again_and_given_up_in_the_end() -> None:
     scene = Scene()
     scene.aws.faults.add(Fault(kind="throttle", operation="Scan", count=20))
-    application = Application(scene.connection, "billing", sleep=scene.clock.advance)
-    look = FleetReader(application, clock=scene.clock, sleep=scene.sleep)
+    look = scene.reader(None)
     assert len(look.table().leases) == 1
     assert 0 < scene.slept < 30
     assert "table-throttled" in [one.code for one in look.view().problems], (
@@ -181,11 +160,8 @@ def test_a_table_that_is_throttled_is_read_again_and_given_up_in_the_end() -> No
 def test_what_does_not_pass_while_a_person_waits_is_told_soon(kind: FaultKind) -> None:
     scene = Scene()
     scene.aws.faults.add(Fault(kind=kind, operation="Scan"))
-    look = FleetReader(
-        Application(scene.connection, "billing", sleep=scene.sleep), clock=scene.clock, sleep=scene.sleep
-    )
     with pytest.raises(AwsError):
-        look.table()
+        scene.reader(None).table()
     assert scene.slept < 10
 
 
@@ -195,16 +171,14 @@ def test_a_busy_shard_is_measured(allowed: bool) -> None:
     scene = Scene()
     scene.row = replace(scene.row, throughput_kbps=700.0)
     scene.renew()
-    kinesis = scene.connection.kinesis
     for _ in range(4):
         scene.clock.advance(0.5)
-        kinesis.put_records(
+        scene.kinesis.put_records(
             StreamName="orders", Records=[{"Data": b"x", "PartitionKey": "p"} for _ in range(480)]
         )
     if not allowed:
         scene.aws.faults.add(Fault(kind="error", operation="GetRecords", count=1_000))
-    application = Application(scene.connection, "billing", stream="orders", sleep=scene.sleep)
-    look = FleetReader(application, clock=scene.clock, sleep=scene.sleep)
+    look = scene.reader()
     look.table()
     found = [one for one in look.streams().problems if one.code == "hot-shard"]
     if not allowed:

@@ -87,7 +87,7 @@ def test_a_file_that_is_not_there_is_named_and_not_created(database: Database) -
         database.application().info,
         Applications(database.connection()).find,
     ):
-        with pytest.raises(LeaseTableNotFoundError, match=r"lease_store: there is no file .*leases\.db"):
+        with pytest.raises(LeaseTableNotFoundError, match=r"lease_store: .*leases\.db"):
             look()
     assert not database.path.exists()
 
@@ -98,9 +98,9 @@ def test_a_database_of_others_is_left_as_it_is(database: Database) -> None:
         connection.execute(sqlalchemy.text("CREATE TABLE accounts (name TEXT)"))
     engine.dispose()
     before = database.path.read_bytes()
-    with pytest.raises(LeaseTableNotFoundError, match="has no table kinesis_sdk_leases"):
+    with pytest.raises(LeaseTableNotFoundError, match="kinesis_sdk_leases"):
         database.application().scan()
-    with pytest.raises(LeaseTableNotFoundError, match="has no table kinesis_sdk_leases"):
+    with pytest.raises(LeaseTableNotFoundError, match="kinesis_sdk_leases"):
         Applications(database.connection()).find()
     assert database.path.read_bytes() == before
 
@@ -115,9 +115,7 @@ def test_another_version_of_the_table_is_not_touched(database: Database) -> None
     table = filled(database)
     with database.store.engine.begin() as connection:
         connection.execute(sqlalchemy.text("UPDATE kinesis_sdk_versions SET version = 2"))
-    with pytest.raises(
-        LeaseStoreError, match="have version 2, and this release of kinesis_sdk knows version 1"
-    ):
+    with pytest.raises(LeaseStoreError, match="version 2"):
         table.read()
 
 
@@ -126,7 +124,7 @@ def test_an_application_that_is_not_there_is_told_with_those_that_are(database: 
     for look in (database.application("biling").scan, database.application("biling").table.read):
         with pytest.raises(
             LeaseTableNotFoundError,
-            match=r"has no leases of the application 'biling'\. There are leases of: billing\.",
+            match=r"'biling'.* billing",
         ):
             look()
     assert database.application("biling").table.read(may_be_missing=True).rows == {}
@@ -141,7 +139,7 @@ def test_a_table_that_is_dropped_meanwhile_is_told_as_a_missing_one(database: Da
     assert len(table.read().rows) == 1
     with database.store.engine.begin() as connection:
         connection.execute(sqlalchemy.text("DROP TABLE kinesis_sdk_leases"))
-    with pytest.raises(LeaseTableNotFoundError, match="has no table kinesis_sdk_leases"):
+    with pytest.raises(LeaseTableNotFoundError, match="kinesis_sdk_leases"):
         table.read()
 
 
