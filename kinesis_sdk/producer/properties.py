@@ -1,4 +1,4 @@
-"""Reader of the KPL's ``.properties`` files, for services that migrate with their settings.
+"""Reader of the KPL's ``.properties`` files, for services that keep their settings when they migrate.
 
     found = load_properties("kpl.properties")
     producer = Producer(found.producer_config(), region_name=found.client.region_name)
@@ -33,16 +33,16 @@ _REGION = re.compile(r"[a-z]+-([a-z]+-)?[a-z]+-[0-9]")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings of a file for the connection to Kinesis. None and empty values mean that the file has no such setting."""
+    """Settings of a file for the connection to Kinesis. None and empty values mean that the file does not contain the setting."""
 
     region_name: str | None = None
     """Region, for `Producer` or for your own client."""
 
     endpoint_url: str | None = None
-    """``https://`` with the host and port of the file, for `Producer` or for your own client."""
+    """``https://`` followed by the host and port from the file, for `Producer` or for your own client."""
 
     verify: bool | str | None = None
-    """False, or the path of a certificate bundle; for the argument ``verify`` of ``session.client(…)``."""
+    """False, or the path of a certificate bundle: the argument ``verify`` of ``session.client(…)``."""
 
     proxies: dict[str, str] = field(default_factory=dict, repr=False)
     """Proxies for ``botocore.config.Config(proxies=…)``. Left out of ``repr``, because it may contain a password."""
@@ -68,7 +68,7 @@ class MetricsSettings:
     """Seconds between two uploads."""
 
     endpoint_url: str | None = None
-    """CloudWatch endpoint; resolved by botocore if None."""
+    """CloudWatch endpoint; if None, botocore resolves it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class KplProperties:
     """Content of a properties file, by purpose."""
 
     config: dict[str, Any]
-    """Arguments of `ProducerConfig`; only those that the file sets."""
+    """Arguments of `ProducerConfig`, only for settings in the file."""
 
     client: ClientSettings
     """Region, endpoint, certificates, proxy."""
@@ -85,16 +85,16 @@ class KplProperties:
     """Level, granularity, namespace, delay."""
 
     ignored: list[tuple[str, str]]
-    """Keys of the KPL that are ignored, with the reason."""
+    """The KPL's keys that are ignored, each with the reason."""
 
     adjusted: list[tuple[str, str]]
-    """Keys whose value the KPL accepts but this SDK limits, with the change."""
+    """Keys with values that the KPL accepts and this SDK limits, each with the change."""
 
     unknown: list[tuple[str, str | None]]
-    """Keys that the KPL does not know either (it logs a warning), with the closest key that it knows."""
+    """Keys that do not exist in the KPL either (it logs a warning), each with the most similar key of the KPL."""
 
     of_client: list[str] = field(default_factory=list)
-    """Keys of connection settings. Their values are in ``client``, and in the endpoint of ``metrics``."""
+    """Keys of connection settings. Their values are in ``client`` and in the endpoint of ``metrics``."""
 
     def producer_config(self) -> ProducerConfig:
         """Return the settings as `ProducerConfig`.
@@ -105,7 +105,7 @@ class KplProperties:
         return ProducerConfig(**self.config)
 
     def without_effect(self) -> list[tuple[str, str]]:
-        """Return the keys that `ProducerConfig.from_properties` cannot apply fully, with the reason."""
+        """Return the keys that `ProducerConfig.from_properties` cannot fully apply, each with the reason."""
         unknown = [
             (key, "the KPL does not know it" + (f"; did you mean {closest}?" if closest else ""))
             for key, closest in self.unknown
@@ -305,7 +305,7 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
 
     Args:
         text: Text in the syntax of Java properties.
-        strict: Accept only keys that take effect unchanged, none that is ignored, adjusted or unknown.
+        strict: Whether to reject keys that are ignored, adjusted or unknown.
 
     Raises:
         ConfigError: If the KPL would reject a value, an escape is malformed, or ``strict`` rejects a key. The message names

@@ -1,4 +1,4 @@
-"""Counters of a producer, and the snapshot of them for users."""
+"""Counters of a producer, and their snapshot for users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ProducerStats:
     Attributes:
         user_records_put: User records that were accepted by any put method.
         user_records_stored: User records that were stored.
-        user_records_failed: User records that failed for good.
+        user_records_failed: User records that failed permanently.
         user_bytes_stored: Payload bytes of the stored user records.
         kinesis_records_stored: Kinesis records that were stored.
         kinesis_bytes_stored: Bytes of the stored Kinesis records, including partition keys.

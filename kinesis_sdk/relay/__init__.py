@@ -1,4 +1,4 @@
-"""Consume → produce: a handler returns records, which are put into other streams; readers of this SDK get each of them once.
+"""Consume → produce: a handler returns records, which are put into other streams; readers that use this SDK get each record once.
 
     with Producer(ProducerConfig(idempotent=True, dedup_namespace="invoicing")) as producer:
         Worker("orders", application_name="invoicing", handler=Relay(producer, invoice, name="invoices")).run()

@@ -20,7 +20,7 @@ MAX_OUTPUTS = 10_000
 """Maximum outputs of an input record."""
 
 MAX_STORED = 20_000
-"""Maximum ids of stored outputs that are kept for the failed calls of one shard, about 6 MB."""
+"""Maximum number of ids of stored outputs that are kept for the failed calls of one shard; they take about 6 MB."""
 
 _LONGEST_NAME = 100
 _LONGEST_ID = 256
@@ -31,24 +31,25 @@ Outputs: TypeAlias = Put | Iterable[Put] | None
 
 
 class Relay:
-    """Handler for a `Worker` that puts the outputs of a function of one record. Thread-safe. In a Lambda function, call `relay`.
+    """Handler for a `Worker` that calls a function with each record and puts the outputs. Thread-safe. In a Lambda function, call `relay`.
 
-    Each output has a ``dedup_id`` made of the relay's name, the id of the input record and the output's index. So however often a
-    record is delivered, its outputs have the same ids, and readers of this SDK deliver each of them once: workers, Spark and
-    Lambda functions. The position of the shard passes a record only when Kinesis has acknowledged all of its outputs.
+    Each output has a ``dedup_id`` made of the relay's name, the id of the input record and the output's index. So the outputs of a record
+    have the same ids at each delivery, and readers that use this SDK (workers, Spark and Lambda functions) deliver each output once. The
+    position in the shard moves past a record only when Kinesis has acknowledged all outputs of the record.
 
-    **The function must be deterministic**: for the same record, it must always return the same outputs in the same order, whatever the
-    time, the batch and the process. Otherwise a record that is delivered again may add outputs or leave some out.
+    **The function must be deterministic**: for the same record, it must always return the same outputs in the same order, regardless of
+    the time, the batch and the process. Otherwise, a record that is delivered again may lead to additional or missing outputs.
 
-    Readers recognize an output that is put again within its ``dedup_window``, 300 s unless the `Put` says otherwise. See
-    `docs/relay.md` for what happens later.
+    Readers recognize an output that is put again within its ``dedup_window``, which is 300 s unless the `Put` sets it. `docs/relay.md`
+    describes the behaviour after this window.
 
     Args:
-        producer: Puts the outputs; with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
+        producer: Producer of the outputs, with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
         function: Called with each `UserRecord`. Returns a `Put`, an iterable of them (a generator function is fine), at most 10,000, or None
-            for no output; or it is a coroutine function that returns one of these. If it raises, ``on_handler_error`` decides about the record.
+            for no output; or it is a coroutine function that returns one of these. If it raises an error, ``on_handler_error`` decides
+            about the record.
         name: Name of the relay, 1 to 100 characters. Each relay with the same ``dedup_namespace`` needs its own name, and must
-            keep it: under another name, the outputs of a record that is delivered again have other ids.
+            keep it: under another name, the outputs of a record that is delivered again have different ids.
 
     Raises:
         ConfigError: If an argument is not valid.
@@ -101,7 +102,7 @@ class Relay:
         return None
 
     def relay(self, records: Iterable[UserRecord]) -> None:
-        """Put the outputs of records, and return when all of them are stored: for a Lambda function.
+        """Put the outputs of records in a Lambda function, and return when all of them are stored.
 
         It raises the same errors as `__call__`.
 
@@ -139,9 +140,9 @@ class Relay:
             raise ValueError(f"output {dedup_id} cannot be put: {error}") from error
 
     def _remember(self, acquisition: Checkpointer, done: Sequence[str]) -> None:
-        """Note that outputs of a failed call are stored.
+        """Remember the outputs of a failed call that are stored.
 
-        They are not put again with the next attempt, which may come too late for readers to recognize the outputs.
+        The next attempt does not put them again, because readers might not recognize them by then.
         """
         with self._lock:
             kept = self._stored.setdefault(acquisition, {})
@@ -173,11 +174,11 @@ class Relay:
 
 
 class _Call:
-    """One call: the outputs that are under way, and the error that ended it.
+    """One call: the outputs without a final result, and the error that ended the call.
 
     Args:
         relay: The relay.
-        acquisition: The shard's checkpointer; None in a Lambda function, which remembers nothing.
+        acquisition: The shard's checkpointer; None in a Lambda function, where nothing is kept between calls.
     """
 
     def __init__(self, relay: Relay, acquisition: Checkpointer | None) -> None:
@@ -216,7 +217,7 @@ class _Call:
                 self._under_way.append((dedup_id, self._relay._put(put, dedup_id)))
 
     def _finish(self, error: BaseException | None) -> None:
-        """Wait for the outputs that are under way; raise the first error."""
+        """Wait for the outputs without a final result; raise the first error."""
         done = []
         for dedup_id, future in reversed(self._under_way):
             failure = future.exception()

@@ -6,7 +6,7 @@ effects ────────────────────┤ the tran
                             ▼
 OutboxPublisher: rows in their order ─► producer, each with the id of its row ─► acknowledged: DELETE rows
 ```
-A publisher that dies between an acknowledgement and its DELETE puts the row again, under the same id.
+If a publisher dies between an acknowledgement and the DELETE, the row is put again with the same id.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 TABLE = "kinesis_sdk_outbox"
 """Default name of the table."""
 MAX_ROWS = 500
-"""Maximum rows that a publisher has under way."""
+"""Maximum rows that a publisher puts at a time."""
 
 _VERSION = 1
 _MAX_BYTES = 10 * 1024 * 1024
-"""Maximum bytes of a record in Kinesis, and of the rows that a publisher reads at once."""
+"""Maximum bytes of a record in Kinesis, and of the rows that a publisher reads with one query."""
 _OVERHEAD = 256
 """Maximum bytes that a record's identity and the fields around it take."""
 _PAUSES = Backoff(0.5, 30.0)
@@ -75,17 +75,18 @@ class Outbox:
             outbox.put(batch, [Put("bills", record.partition_key, b"…")])
     ```
 
-    The rows are stored in the transaction of the handler's effects and of the position: all of it, or nothing. So, unlike the function of a
-    `Relay`, the handler need not be deterministic. An `OutboxPublisher` puts the records, in the order of a shard's transactions, and gives
-    each an id, by which readers of this SDK leave out a second copy.
+    The rows are stored in the same transaction as the handler's effects and the position, so either all of them are stored or none. Unlike
+    the function of a `Relay`, the handler therefore need not be deterministic. An `OutboxPublisher` puts the records, in the order of a
+    shard's transactions, and gives each record an id, with which readers that use this SDK leave out a second copy.
 
     Args:
         database: URL of SQLAlchemy, or an engine: the database of the sink.
-        name: Name of the outbox, 1 to 100 characters; several may share a table, and those with one ``dedup_namespace`` need different names.
+        name: Name of the outbox, 1 to 100 characters; several outboxes may share a table, and outboxes with the same ``dedup_namespace``
+            need different names.
         table: Name of the table, which is created if it is missing.
         max_user_record_size: Maximum bytes of a record, 2,048 to 10,485,760: data, partition key (twice if there are headers), headers, and
-            256 for its identity. The publisher's `ProducerConfig` needs at least the same. More than the default (1 MiB) needs streams
-            that take larger records.
+            256 for its identity. The publisher's `ProducerConfig` needs at least the same. A value above the default (1 MiB) requires
+            streams with a larger record size limit.
 
     Attributes:
         engine: The engine.
@@ -139,7 +140,8 @@ class Outbox:
 
         Args:
             batch: The batch of the handler, whose sink is a `SqlSink` or `AsyncSqlSink` on this database.
-            puts: Records to put, each with a partition key and without a ``dedup_id``. A value that is not bytes has to be serialized before.
+            puts: Records to put, each with a partition key and without a ``dedup_id``. A value that is not bytes has to be serialized
+                first.
 
         Returns:
             None with a `SqlSink`; with an `AsyncSqlSink` an awaitable.
@@ -147,7 +149,7 @@ class Outbox:
         Raises:
             ConsumerError: If the batch has no transaction in this database.
             ValueError: If a record cannot be put.
-            TypeError: If something is not a `Put`, or its payload is not bytes.
+            TypeError: If an item is not a `Put`, or its payload is not bytes.
         """
         if not is_shared(batch.transaction, self.engine):
             raise ConsumerError("an Outbox needs a SqlSink on its database")
@@ -220,11 +222,11 @@ class Outbox:
     # For `OutboxPublisher`
 
     def next_rows(self, connection: Connection) -> list[_Row]:
-        """Return the first rows, at most `MAX_ROWS` with 10 MiB; none if another publisher has them.
+        """Return the first rows, at most `MAX_ROWS` rows with 10 MiB in all; none if another publisher has locked them.
 
         With the lock of the outbox, publishers take turns, so two of them never put rows of a key at the same time. A lock of the first
-        row would not
-        do: a transaction may commit a row with a lower number later. In SQLite, there is no lock: it would stop the workers.
+        row would not be enough, because another transaction may still commit a row with a lower number. SQLite has no such lock, because a
+        lock there would block the workers.
         """
         sa, rows = import_sqlalchemy(), self._rows
         mine = rows.c.outbox == self._name
@@ -261,7 +263,7 @@ class Outbox:
 
     @property
     def holds_locks(self) -> bool:
-        """Whether a transaction keeps its locks while its rows are put."""
+        """Whether the transaction keeps its locks while the rows are put."""
         return not self._dialect.has_one_writer
 
     def close(self) -> None:
@@ -274,13 +276,12 @@ class OutboxPublisher:
     """Puts the records of an `Outbox` into their streams, and deletes their rows once Kinesis has acknowledged them.
 
     Each process may run one. With PostgreSQL, they take turns. With SQLite, several publishers put the same rows, and readers leave out
-    the copies. A row that cannot be put, for example because its stream is missing, is tried again and keeps all rows behind it waiting:
-    the log
+    the copies. A row that cannot be put, for example because its stream is missing, is tried again and blocks all later rows; the log
     names it.
 
     Args:
         outbox: The outbox.
-        producer: Puts the records; with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
+        producer: Producer of the records, with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
         poll_interval: Maximum seconds between two reads of the table, 0.01 to 3600.
         rng: Source of jitter.
 
@@ -346,7 +347,7 @@ class OutboxPublisher:
         return len(done), error
 
     def _put(self, rows: list[_Row]) -> tuple[list[int], BaseException | None]:
-        """Put rows. Return the places of the stored rows, and the error of the first row that was not stored."""
+        """Put rows. Return the numbers of the stored rows, and the error of the first row that was not stored."""
         under_way: list[tuple[int, Any]] = []
         error: BaseException | None = None
         for place, dedup_id, put in rows:
@@ -377,7 +378,7 @@ class OutboxPublisher:
         return done, error
 
     def run(self) -> None:
-        """Put records until `stop`, on this thread. Errors are logged, and tried again with growing pauses."""
+        """Put records until `stop`, on this thread. Errors are logged, and the rows are tried again with growing pauses."""
         failures = 0
         while not self._stop.is_set():
             try:
@@ -391,7 +392,7 @@ class OutboxPublisher:
                 self._stop.wait(wait)
 
     def start(self) -> None:
-        """Put records on a thread of its own, until `stop`.
+        """Put records on a separate thread, until `stop`.
 
         Raises:
             ConfigError: If it was started already.
@@ -407,7 +408,7 @@ class OutboxPublisher:
         """Stop after the current step. Callable from any thread and from a signal handler.
 
         Args:
-            timeout: Maximum seconds to wait for the end of the thread that `start` made; None waits for it.
+            timeout: Maximum seconds to wait for the end of the thread that `start` created; None waits without limit.
         """
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():

@@ -1,4 +1,4 @@
-"""`StreamTiers`: records that failed wait in Kinesis streams, one for each delay."""
+"""`StreamTiers`: failed records wait in Kinesis streams, one stream for each delay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import StreamSpec
 
 _NO_KEY = "-"
-"""Partition key that a record without a key gets in a tier."""
+"""Partition key in a tier for a record without a partition key."""
 
 
 class PutsRecords(Protocol):
@@ -33,21 +33,23 @@ class PutsRecords(Protocol):
 
 
 class StreamTiers:
-    """Tiers of `RetryTiers` in Kinesis streams. One stream has one delay, so its shards are in the order in which records are due.
+    """Tiers of `RetryTiers` in Kinesis streams.
+
+    Each stream has one delay, so the records of a shard are in the order in which they are due.
 
     A record counts as set aside once Kinesis has acknowledged its copy, which has its payload, its partition key and its headers, and
-    the headers of `kinesis_sdk.common.dead_letters`. A crash between that and the checkpoint makes a second copy: records are
-    processed at least once. With ``ProducerConfig(idempotent=True, dedup_namespace=…)``, readers drop a second copy that is put
+    the headers of `kinesis_sdk.common.dead_letters`. A crash between the acknowledgement and the checkpoint leads to a second copy, so
+    records are processed at least once. With ``ProducerConfig(idempotent=True, dedup_namespace=…)``, readers drop a second copy that is put
     within five minutes.
 
     The time that a record waits is measured by the clock of Kinesis, from the arrival of the copy. Due times in headers are
     only for people to read, and a record's tier is the stream that contains it, so forged headers change neither.
 
     Args:
-        producer: Puts the copies. Its streams must not place records themselves (record distribution AUTO), because such streams take
-            no headers.
+        producer: Puts the copies. Its streams must not place records themselves (record distribution AUTO), because such streams do not
+            support headers.
         stream: Name of the stream whose records fail. The tiers are ``<stream>.retry-<seconds>``.
-        names: Names or ARNs of the streams instead, one for each delay.
+        names: Names or ARNs of the tiers' streams, one for each delay, instead of the default names.
         clock: Wall clock for the times in headers; replaced in tests.
 
     Raises:
@@ -117,13 +119,13 @@ class StreamTiers:
         ).result()
 
     def check(self, client: KinesisClient) -> None:
-        """Check that the streams exist, take headers, and keep records for an hour longer than they wait.
+        """Check that the streams exist, support headers, and keep records for an hour longer than the delay.
 
         Args:
-            client: boto3 client for Kinesis. Costs one DescribeStreamSummary call for each stream.
+            client: boto3 client for Kinesis. Makes one DescribeStreamSummary call for each stream.
 
         Raises:
-            ConfigError: If a stream is not suitable; the message has the command that corrects it.
+            ConfigError: If a stream is not suitable; the message contains the command that corrects it.
             AwsError: If a stream cannot be described.
         """
         for stream, delay in zip(self._streams, self._delays, strict=True):

@@ -1,4 +1,4 @@
-"""`RetryTable`: records that failed wait in a table of the user's SQL database, as rows.
+"""`RetryTable`: failed records wait as rows in a table of the user's SQL database.
 
 ```
 handler fails ─► take: INSERT row (tier 0) + position      ─┐
@@ -6,7 +6,7 @@ later record of its key (in_order) ─► INSERT row + position ─┤  the tran
                                                              ▼
 RetryWorker: first due row ─► handler ─► returns: DELETE row + effects │ raises: row to the next tier │ last tier: dead letter, DELETE
 ```
-Due times are written and compared by the database's clock alone.
+Due times are written and compared only with the database's clock.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Waiting(NamedTuple):
     Attributes:
         tier: The tier, from 0.
         records: Number of records, including records that wait for another record of their key.
-        late: Seconds since the oldest of them was due; 0 or less if none is.
+        late: Seconds since the oldest of them was due; 0 or less if none is due.
     """
 
     tier: int
@@ -71,13 +71,13 @@ class Row:
     """A record that waits.
 
     Attributes:
-        place: Number in the order in which the rows were stored.
-        record: The record as a handler gets it, with its original id and its history in the headers.
+        place: Number of the row in the order in which rows were stored.
+        record: The record as passed to a handler, with its original id, and its history in the headers.
         stream: Name of its stream.
         shard_id: Its shard.
         tier: Its tier, from 0.
         attempts: Failed deliveries in this tier.
-        has_failed: Whether it was set aside because it failed; otherwise it only waits for an earlier record of its key.
+        has_failed: Whether the record was stored because it failed; otherwise it only waits for an earlier record with its key.
     """
 
     place: int
@@ -93,18 +93,18 @@ class RetryTable:
     """Tiers of `RetryTiers` in a table of a SQL database (extra ``sql``): SQLite or PostgreSQL. Thread-safe.
 
     With ``Worker(sink=SqlSink(…))`` on the same database, the row of a record is stored in the transaction that moves the position
-    past it, and deleted in the transaction of its effects: each record takes effect exactly once. With another sink or none, a crash
-    between the row and the checkpoint delivers the record again, and it is processed at least once.
+    past it, and deleted in the transaction of its effects: each record takes effect exactly once. With another sink or without a sink, the
+    record is delivered again after a crash between the row and the checkpoint, so it is processed at least once.
 
     A `RetryWorker` delivers the rows that are due.
 
     Args:
         database: URL of SQLAlchemy, for example ``sqlite:///totals.db``, or an engine, usually the engine of the sink.
-        application_name: Name of the application, 1 to 255 characters; several may share the table.
-        keep_order: Whether later records of a partition key wait for an earlier one in the table. Then the worker's handler has to be
+        application_name: Name of the application, 1 to 255 characters; several applications may share the table.
+        keep_order: Whether later records of a partition key wait for an earlier record in the table. Then the worker's handler has to be
             ``in_order(handler)``, and its sink a `SqlSink` on this database.
         table: Name of the table, which is created if it is missing.
-        clock: Wall clock instead of the database's, for tests.
+        clock: Wall clock that replaces the database's clock in tests.
 
     Attributes:
         engine: The engine.
@@ -171,7 +171,7 @@ class RetryTable:
         self._delays = tuple(delays)
 
     def tier_after(self, poison: PoisonRecord) -> int:  # noqa: ARG002 - a `RetryWorker` knows the tiers of rows
-        """Return 0: a record that a worker sets aside comes from the stream."""
+        """Return 0, because a record that a worker sets aside was read from the stream."""
         return 0
 
     def keep(self, poison: PoisonRecord, tier: int) -> Awaitable[None] | None:
@@ -239,9 +239,9 @@ class RetryTable:
         }
 
     def in_order(self, handler: _Handler) -> _Handler:
-        """Return a handler that stores records behind waiting records of their partition keys, and passes on all other records.
+        """Return a handler that stores records whose partition keys have waiting records, and passes all other records on.
 
-        For ``Worker(handler=table.in_order(handle), sink=SqlSink(…))``. Costs one query for each batch.
+        For ``Worker(handler=table.in_order(handle), sink=SqlSink(…))``. Makes one query for each batch.
 
         Args:
             handler: A function of a batch; a coroutine function for an `AsyncSqlSink`.
@@ -295,8 +295,8 @@ class RetryTable:
         """Return the keys that have rows, and lock the last row of each.
 
         The lock waits for a `RetryWorker` that is delivering the last row of a key. Without the lock, this batch would store a
-        record behind that row, and the `RetryWorker` would delete the row. The next batch could then see no row of the key, and
-        overtake the record. A `RetryWorker` delivers the first row of a key, so while the last row is there, the key has rows.
+        record behind that row, and the `RetryWorker` would delete the row. The next batch could then find no row with the key, and
+        overtake the record. A `RetryWorker` delivers the first row of a key, so the key has rows as long as its last row exists.
         """
         sa, rows, found = import_sqlalchemy(), self._rows, set()
         encoded = sorted(key.encode() for key in keys)
@@ -320,12 +320,12 @@ class RetryTable:
     # Delivering, for `RetryWorker`
 
     def lock_writers(self, connection: Connection) -> None:
-        """Become SQLite's only writer, because a transaction begins with its first write, and earlier reads may be outdated by then."""
+        """Become SQLite's only writer now, because reads before the first write of a transaction may be outdated."""
         if self._dialect.has_one_writer:
             connection.execute(self._rows.delete().where(self._rows.c.place < 0))
 
     def next_due(self, connection: Connection) -> Row | None:
-        """Return the row that has been due for longest, and lock it; None if no row is due, or all due rows are locked."""
+        """Return the row that has been due for the longest time, and lock it; None if no row is due, or all due rows are locked."""
         sa, rows = import_sqlalchemy(), self._rows
         query = sa.select(rows).where(rows.c.application == self._application, rows.c.due <= self._now(sa))
         if self.keeps_order:
@@ -385,7 +385,7 @@ class RetryTable:
     # For people
 
     def waiting(self) -> list[Waiting]:
-        """Return the number of records in each tier, and how late they are. One query.
+        """Return the number of records in each tier, and the seconds by which they are late. One query.
 
         Raises:
             TransientSinkError: If the database cannot be used now.
@@ -417,7 +417,7 @@ class RetryTable:
         return found if isinstance(found, TransientSinkError) else None
 
     def _now(self, sa: Any) -> Any:
-        """Return the time in epoch milliseconds as an expression: by the clock of the database, which all workers share."""
+        """Return an SQL expression for the time in epoch milliseconds according to the clock of the database, which all workers share."""
         if self._clock is not None:
             return sa.literal(round(self._clock.time() * 1000), sa.BigInteger)
         if self._dialect.has_one_writer:

@@ -1,4 +1,4 @@
-"""`RetryTiers`: an error policy that moves a failing record to a place where it waits for its next attempts."""
+"""`RetryTiers`: an error policy that moves a failing record to a store in which it waits for its next attempts."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _MAX_DELAY = 31_536_000
 
 
 class TierStore(Protocol):
-    """Place where records wait: `StreamTiers`, `RetryTable`, or an object of your own. Thread-safe."""
+    """Store in which records wait: `StreamTiers`, `RetryTable`, or an object of your own. Thread-safe."""
 
     def begin(self, delays: Sequence[float]) -> None:
-        """Take the delays of the tiers in seconds. Called once, by the `RetryTiers` that uses the store.
+        """Set the delays of the tiers, in seconds. Called once, by the `RetryTiers` that uses the store.
 
         Raises:
-            ConfigError: If the store cannot keep records for so long, or belongs to another `RetryTiers`.
+            ConfigError: If the store cannot keep records for the longest delay, or belongs to another `RetryTiers`.
         """
         ...
 
     def tier_after(self, poison: PoisonRecord) -> int:
-        """Return the tier for a failed record, from 0; the record becomes a dead letter if there is no such tier."""
+        """Return the number of the tier for a failed record, from 0; the record becomes a dead letter if this tier does not exist."""
         ...
 
     def keep(self, poison: PoisonRecord, tier: int) -> Awaitable[None] | None:
-        """Store a record for a tier; it counts as processed when this returns.
+        """Store a record for a tier; the record counts as processed when this method returns.
 
         Raises:
-            InvalidRecordError: If the store can never take this record; it becomes a dead letter.
+            InvalidRecordError: If the store can never accept this record, which then becomes a dead letter.
             Exception: If it was not stored. The record is delivered again.
         """
         ...
@@ -55,26 +55,26 @@ class TierStore(Protocol):
 class RetryTiers:
     """Error policy that sets failing records aside for a while, so that the shard continues.
 
-    A batch that fails is delivered ``attempts`` times, then halved until the failing records are alone, as by `BisectBatch`. Such a
+    A batch that fails is delivered ``attempts`` times, then halved until each failing record is alone, as `BisectBatch` does. Such a
     record waits in the first tier, is delivered to the same handler again, waits in the next tier if that fails, and so on.
-    After the last tier, ``dead_letter`` gets it. Nothing is skipped: a record counts as processed only when the next place has it.
+    After the last tier, ``dead_letter`` gets it. No record is skipped: a record counts as processed only when the next store contains it.
 
     Later records of the same partition key do not wait for a record in a tier, unless ``to`` is a `RetryTable` that keeps the order.
 
     Args:
-        delays: Seconds that a record waits in each tier, 1 to 20 of them, each 1 to 31,536,000.
+        delays: Seconds that a record waits in each tier: 1 to 20 numbers, each from 1 to 31,536,000.
         to: The tiers: a `StreamTiers` or a `RetryTable`.
         dead_letter: Called with a `PoisonRecord` after the last tier, for example a `DeadLetters`; may be a coroutine function. It also
             gets records that are too large for the tiers.
         attempts: Deliveries of a batch before it is halved, and of a single record before it is set aside, in each tier; 1 to 1000.
-        retry_only: Exception classes that say nothing about a record: they are retried in place, as by `BisectBatch`.
-        initial_delay: Seconds before the first retry in place, 0.001 to 3600; it doubles with each failure, with jitter.
+        retry_only: Exception classes that no record causes: the batch is retried in place, as `BisectBatch` does.
+        initial_delay: Seconds before the first retry in place, 0.001 to 3600; they double with each failure, with jitter.
         max_delay: Maximum seconds before a retry in place, ``initial_delay`` to 3600.
 
     Attributes:
         delays: The delays.
         to: The tiers.
-        dead_letter: The hook, which also gets records that an operator leaves out.
+        dead_letter: The hook, which is also called with records that an operator leaves out.
 
     Raises:
         ConfigError: If an argument is out of its range.

@@ -1,7 +1,7 @@
-"""`RetryWorker`: delivers the rows of a `RetryTable` that are due.
+"""`RetryWorker`: delivers the due rows of a `RetryTable`.
 
-A step is one function of a connection. For a coroutine function, it runs in a greenlet of the worker's own event loop, as SQLAlchemy's
-asyncio extension runs its synchronous engine, and can wait there for the coroutine.
+A step is a function that is called with a connection. If the handler is a coroutine function, the step runs in a greenlet of the worker's
+own event loop, as SQLAlchemy's asyncio extension runs its synchronous engine, and can wait there for the coroutine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LONGEST_ROW = 10_000
 
 
 class _NoCheckpoints:
-    """Stands in for the checkpointer: the row is deleted in the transaction of the effects."""
+    """Replaces the checkpointer, because the row is deleted in the transaction of the effects."""
 
     def checkpoint(self, *_position: object, **_more: object) -> None:
         """Do nothing."""
@@ -121,27 +121,28 @@ _COROUTINES = "for coroutine functions, give database="
 
 
 class RetryWorker:
-    """Delivers the records of a `RetryTable` that are due, one in each transaction, to the handler of the worker.
+    """Delivers the due records of a `RetryTable` to the handler of the worker, one record in each transaction.
 
     ``batch.transaction`` is a connection to the database of the table. The handler's writes to it and the removal of the row are committed
-    together when the handler returns. If the handler raises or the process dies, neither is stored. Several processes may run a
+    together when the handler returns. If the handler raises an error or the process dies, neither is stored. Several processes may run a
     `RetryWorker` on one table.
 
     Args:
         table: The table.
         tiers: The policy that the worker uses, with this table.
         handler: The handler of the worker: a function of a batch. Not ``table.in_order(handler)``.
-        database: For a coroutine function: the table's database with an asynchronous driver, as for `AsyncSqlSink`. Then
+        database: If ``handler`` is a coroutine function: the table's database with an asynchronous driver, as for `AsyncSqlSink`. Then
             ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection`, coroutines run on an event loop of this worker, and the
-            dead-letter hook may be a coroutine function, too. An engine that is passed in must not be used elsewhere. None for a plain function.
-        policy: Decides about failures; a `CircuitBreaker` around ``tiers``, for example. None takes ``tiers``.
+            dead-letter hook may also be a coroutine function. An engine that is passed in must not be used elsewhere. None for a plain
+            function.
+        policy: Policy for failures, for example a `CircuitBreaker` around ``tiers``. None takes ``tiers``.
         poll_interval: Maximum seconds between two reads of the table, 0.01 to 3600.
-        interceptors: As for `Worker`: entered around each call of the handler.
+        interceptors: As for `Worker`; they are entered around each call of the handler.
         deserializer: As in `ConsumerConfig`: decodes ``record.value``.
         rng: Source of jitter.
 
     Attributes:
-        error: Error that ended `run` before `stop` was called; None while it works.
+        error: Error that ended `run` before `stop` was called; None without such an error.
 
     Raises:
         ConfigError: If an argument is not valid.
@@ -200,7 +201,7 @@ class RetryWorker:
 
         Raises:
             HandlerError: If the policy stops the worker.
-            KinesisSdkError: If the database does not work; nothing of the step was stored.
+            KinesisSdkError: If the database does not work; the step stored nothing.
         """
         self._table.tables.ensure()
         self._succeeded = False
@@ -332,7 +333,7 @@ class RetryWorker:
         )
 
     def run(self) -> None:
-        """Deliver records until `stop`, on this thread. Errors of the database are logged and tried again.
+        """Deliver records until `stop`, on this thread. Errors of the database are logged, and the step is tried again.
 
         Raises:
             HandlerError: If the policy stops the worker.
@@ -362,7 +363,7 @@ class RetryWorker:
             _LOGGER.exception("the retry worker ended")
 
     def start(self) -> None:
-        """Deliver records on a thread of its own, until `stop`.
+        """Deliver records on a separate thread, until `stop`.
 
         Raises:
             ConfigError: If it was started already.
@@ -398,7 +399,7 @@ class RetryWorker:
 
 
 def _takes_a_batch(handler: Callable[..., object]) -> bool:
-    """Return whether a callable takes one argument; a factory of handlers takes none."""
+    """Return whether a callable has one parameter; a factory of handlers has none."""
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):  # some builtins have no signature; they take arguments

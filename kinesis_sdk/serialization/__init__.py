@@ -4,7 +4,7 @@
     producer = Producer(ProducerConfig(serializer=registry.serializer(AvroCodec(SCHEMA))))
     config = ConsumerConfig(deserializer=registry.deserializer())
 
-Each library is imported when its codec is created; a missing library is named together with its extra.
+Each library is imported when its codec is created; if the library is missing, the error names it and its extra.
 docs/serialization.md is the guide.
 """
 

@@ -19,26 +19,26 @@ _CONTAINERS = (ValuesView, list, tuple)
 
 _DECIMAL = "kinesis-sdk-decimal"
 _DECIMAL_BYTES = 1_024
-"""Maximum bytes of a decimal of any precision. Python's time to decode it grows with their square: a megabyte takes
-minutes."""
+"""Maximum bytes of a decimal of any precision. The time that Python takes to decode a decimal grows with the square of its bytes: a
+megabyte takes minutes."""
 
 
 class AvroCodec:
-    """Serializer and deserializer for Avro. Payloads have no header, so both sides must know the schema.
+    """Serializer and deserializer for Avro. Payloads have no header, so writer and reader must both have the schema.
 
-    Values have the types that fastavro takes and returns: records are dicts, enums are strings, logical types are Python's own
+    Values have the types that fastavro accepts and returns: records are dicts, enums are strings, logical types are Python's own
     (`datetime`, `Decimal`,
     `UUID`).
 
     Args:
         schema: Avro schema as JSON text, or parsed.
         writer_schema: For ``deserialize``: the schema with which the payloads were written, if it differs. Avro's rules for
-            schema resolution apply. With a schema registry, it is not needed.
+            schema resolution apply. It is not needed with a schema registry.
 
     Attributes:
         definition: Text of ``schema``.
-        name: Full name of the record, enum or fixed type that it defines; None for other types.
-        is_recursive: Whether a value may contain other values of its type.
+        name: Full name of the record, enum or fixed type that the schema defines; None for other types.
+        is_recursive: Whether a value may contain other values of the same type.
 
     Raises:
         ConfigError: If a schema is not an Avro schema.
@@ -116,13 +116,13 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
 
     Args:
         writer: Schema with which the values were written, in fastavro's form.
-        reader: Schema to which the values are resolved; None or an equal schema leaves them as they are.
+        reader: Schema to which the values are resolved; None or an equal schema leaves them unchanged.
 
     Returns:
-        A function of the encoding. It raises a ValueError if bytes are left, and other exceptions for other damage.
+        A function of the encoding. The function raises a ValueError if bytes are left, and other exceptions for other damage.
 
     Raises:
-        ConfigError: If a few bytes could be an array of any length, because its items take no bytes.
+        ConfigError: If a few bytes could encode an array of any length, because its items take no bytes.
     """
     fastavro = import_library("fastavro", "avro", "Avro")
     shape = _Shape(writer)
@@ -176,7 +176,7 @@ class _Shape:
     """Properties of the values of a schema in fastavro's form.
 
     Attributes:
-        is_recursive: Whether a value may contain other values of its type.
+        is_recursive: Whether a value may contain other values of the same type.
         has_weightless_items: Whether there is an array whose items take no bytes.
         has_decimals: Whether there is a decimal without a fixed number of bytes.
     """

@@ -1,8 +1,8 @@
 """The AWS Glue Schema Registry: payloads name the schema version with which they were written.
 
-The wire format and the way to a schema version are the same as in AWS's serializers for Java
+The wire format and the calls that find a schema version are the same as in AWS's serializers for Java
 (``software.amazon.glue:schema-registry-serde``), which the KPL and the KCL use as well: GetSchemaByDefinition for a schema that is
-registered; RegisterSchemaVersion or CreateSchema for a new schema, with ``auto_registration``; GetSchemaVersion to read.
+registered; RegisterSchemaVersion or CreateSchema for a new schema, with ``auto_registration``; GetSchemaVersion for reading.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Schema(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A schema version as a writer knows it."""
+    """A schema version that a writer uses."""
 
     definition: str
     data_format: str
@@ -115,25 +115,25 @@ class GlueSchemaRegistry:
     The defaults are the same as in AWS's serializers for Java.
 
     Args:
-        registry_name: Registry for schemas that are written, 1 to 255 characters. Readers find a schema version by its id alone, in any
+        registry_name: Registry for schemas that are written, 1 to 255 characters. Readers find a schema version only by its id, in any
             registry of the account and region.
-        auto_registration: Whether to register a missing schema or version. Else `put` raises `SchemaRegistryError` for it.
-        compatibility: Compatibility of a schema that has to be created; an existing schema keeps its own.
-        compression: ``"zlib"`` compresses payloads. Readers see which payloads are compressed.
+        auto_registration: Whether to register a missing schema or version. Otherwise `put` raises `SchemaRegistryError` for such a schema.
+        compatibility: Compatibility of a schema that has to be created; an existing schema keeps its compatibility.
+        compression: ``"zlib"`` compresses payloads. Readers recognize compressed payloads by the header.
         description: Description of a schema that has to be created, at most 2,048 characters.
         tags: Tags of a schema that has to be created.
         metadata: Metadata added to each version that is registered, in addition to the name of the stream.
-        cache_size: Maximum number of schema versions kept for writing, and for reading; 1 or more.
-        time_to_live: Seconds after which a schema version is requested again; 0 or more.
+        cache_size: Maximum number of schema versions that are kept for writing, and for reading; at least 1.
+        time_to_live: Seconds after which a schema version is requested again; at least 0.
         timeout: Maximum seconds for which a call is retried, and for which `put` waits until the compatibility of a new version is checked;
             0.1 to 600.
-        max_payload_bytes: Maximum bytes of a payload after decompression, 1 or more.
+        max_payload_bytes: Maximum bytes of a payload after decompression; at least 1.
         client: A boto3 Glue client; None creates one.
         session: Session with credentials and region for the client.
         region_name: Region for the client.
         endpoint_url: Endpoint for the client.
         clock: Clock of the caches; replaced in tests.
-        sleep: Waits before another attempt, given seconds; replaced in tests.
+        sleep: Function that waits the given seconds before another attempt; replaced in tests.
         rng: Source of jitter.
 
     Raises:
@@ -217,8 +217,9 @@ class GlueSchemaRegistry:
         """Return a deserializer that decodes each payload with the schema version that it names.
 
         Args:
-            codecs: Codecs of the expected payloads. Without an `AvroCodec`, Avro is read as it was written; with one or several, each
-                value is resolved to the schema with its record's name. Protobuf needs a `ProtobufCodec` for each message type. A
+            codecs: Codecs of the expected payloads. Without an `AvroCodec`, Avro values are read with the schema with which they were
+                written; otherwise, each value is resolved to the schema with its record's name. Protobuf needs a `ProtobufCodec` for each
+                message type. A
                 `JsonCodec` chooses the library.
             fallback: Decodes payloads without a header, for example from the time before the registry; None raises
                 `SchemaRegistryError` for them.
@@ -244,8 +245,8 @@ class GlueSchemaRegistry:
         """Return the schema version that a payload names; None for a payload without a header.
 
         Raises:
-            SchemaRegistryError: If there is no such version.
-            AwsError: If it could not be loaded.
+            SchemaRegistryError: If this version does not exist.
+            AwsError: If the version could not be loaded.
         """
         return self._schemas.get(glue_wire.version_id_of(data)) if glue_wire.has_header(data) else None
 
@@ -253,10 +254,10 @@ class GlueSchemaRegistry:
         """Return a payload without its header, decompressed, as the KCL passes it to record processors.
 
         Args:
-            data: A payload; without a header, it is returned as it is.
+            data: A payload; a payload without a header is returned unchanged.
 
         Raises:
-            SchemaRegistryError: If it is damaged, or larger than ``max_payload_bytes``.
+            SchemaRegistryError: If the payload is damaged, or larger than ``max_payload_bytes``.
         """
         return glue_wire.payload_of(data, self._max_payload_bytes) if glue_wire.has_header(data) else data
 
@@ -359,7 +360,7 @@ class GlueSchemaRegistry:
         )
 
     def _put_metadata(self, version_id: str, key: Registration) -> None:
-        """Add metadata to a new version. It is information for people, so a failure is only logged."""
+        """Add metadata to a new version. The metadata is information for people, so a failure is only logged."""
         metadata = {**self._metadata}
         if key in self._streams:
             metadata[_TRANSPORT] = self._streams[key]
@@ -382,8 +383,8 @@ class GlueSchemaRegistry:
         """Return the id of a version once the registry has accepted it.
 
         Raises:
-            SchemaRegistryError: If the registry rejects it.
-            SchemaPendingError: If it has not been checked within the timeout.
+            SchemaRegistryError: If the registry rejects the version.
+            SchemaPendingError: If the registry has not checked the version within the timeout.
         """
         ends = self._now() + self._timeout
         attempt = 0

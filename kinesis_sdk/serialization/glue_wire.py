@@ -26,7 +26,7 @@ def header(version_id: bytes, *, compressed: bool) -> bytes:
 
 
 def has_header(data: bytes) -> bool:
-    """Return whether a payload seems to have a header, as random data does with a probability of 1 in 32,768."""
+    """Return whether a payload seems to have a header; random data seems to with a probability of 1 in 32,768."""
     return len(data) >= HEADER_SIZE and data[0] == _HEADER_VERSION and data[1] in {_NONE, _ZLIB}
 
 
@@ -38,7 +38,7 @@ def version_id_of(data: bytes) -> bytes:
 def payload_of(data: bytes, max_bytes: int) -> bytes:
     """Return the payload behind a header (see `has_header`), decompressed to at most ``max_bytes``.
 
-    A megabyte of zlib can become a gigabyte. Raises `SchemaRegistryError` if the compressed data is damaged, or larger.
+    A megabyte of zlib can become a gigabyte. Raises `SchemaRegistryError` if the compressed data is damaged or larger than this.
     """
     if data[1] == _NONE:
         return data[HEADER_SIZE:]
@@ -65,7 +65,7 @@ def encode_index(index: int) -> bytes:
 
 
 def split_index(payload: bytes) -> tuple[int, bytes]:
-    """Return the message index of a Protobuf payload, and the message; raise `SchemaRegistryError` without an index."""
+    """Return the message index of a Protobuf payload, and the message; raise `SchemaRegistryError` if there is no index."""
     index = 0
     for place, byte in enumerate(payload[:_MAX_INDEX_BYTES]):
         index |= (byte & 0x7F) << (7 * place)

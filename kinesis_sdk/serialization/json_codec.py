@@ -1,4 +1,4 @@
-"""JSON as UTF-8 text, with the standard library or orjson, checked against a JSON Schema if there is one."""
+"""JSON as UTF-8 text, with the standard library or orjson, optionally checked against a JSON Schema."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class JsonCodec:
     ``null`` by orjson; orjson also encodes dates, UUIDs and dataclasses, and rejects integers above 64 bits.
 
     Args:
-        schema: JSON Schema as text or as a mapping; None for JSON without one. A value that violates it is rejected by
-            ``serialize``, as by AWS's serializer for Java. References to other documents are not followed. Needs the extra ``json-schema``.
+        schema: JSON Schema as text or as a mapping; None for JSON without a schema. ``serialize`` rejects a value that violates it, as
+            AWS's serializer for Java does. References to other documents are not resolved. Needs the extra ``json-schema``.
         validate: Whether ``serialize`` checks values against ``schema``; without the check, the extra is not needed.
-        use_orjson: Whether to use orjson (extra ``orjson``), which is several times as fast.
+        use_orjson: Whether to use orjson (extra ``orjson``), which is several times faster.
 
     Attributes:
-        definition: Text of the schema; None without one.
+        definition: Text of the schema; None without a schema.
 
     Raises:
         ConfigError: If the schema is not a JSON object or boolean, or not a valid JSON Schema.
@@ -68,8 +68,8 @@ class JsonCodec:
         """Return a value as JSON.
 
         Raises:
-            TypeError: If a part of it has no form in JSON.
-            ValueError: If it violates the schema, or a number is not finite; names the place in the value.
+            TypeError: If a part of the value has no form in JSON.
+            ValueError: If the value violates the schema, or a number is not finite; the message names the position in the value.
         """
         if self._check is not None:
             self._check(value)
@@ -79,7 +79,7 @@ class JsonCodec:
         """Return the value of JSON text.
 
         Raises:
-            ValueError: If it is not JSON.
+            ValueError: If the text is not JSON.
         """
         return self._loads(data)
 

@@ -16,8 +16,8 @@ class ProtobufCodec:
     """Serializer and deserializer for messages of one generated class.
 
     Args:
-        message_type: The class, as protoc generates it.
-        definition: Text of its ``.proto`` file. A schema registry needs it to write, because a generated class does not know it.
+        message_type: The class that protoc generated.
+        definition: Text of its ``.proto`` file. A schema registry needs it for writing, because a generated class does not contain it.
         message_index: Whether payloads with the header of a Glue Schema Registry begin with the index of the message type, as AWS's serializers
             for Kafka write and expect it. The KPL for Java does not write it: use False for its records.
 
@@ -51,7 +51,7 @@ class ProtobufCodec:
         return message_names(self.message_type.DESCRIPTOR.file).index(self.name)
 
     def _check(self, definition: str) -> None:
-        """Check that a text defines the message types of the class's file: a payload names its type by the index among them."""
+        """Check that a text defines the message types of the class's file, because a payload names its type by the index among them."""
         expected = message_names(self.message_type.DESCRIPTOR.file)
         try:
             found = message_names_of_text(definition)
@@ -71,7 +71,7 @@ class ProtobufCodec:
         """Return the encoding of a message.
 
         Raises:
-            TypeError: If it is not an instance of the class.
+            TypeError: If the message is not an instance of the class.
             google.protobuf.message.EncodeError: If a required field is missing.
         """
         if not isinstance(value, self.message_type):

@@ -1,4 +1,4 @@
-"""Cache of a schema registry's responses: bounded, refreshed after a time, one load at a time."""
+"""Bounded cache of a schema registry's responses, which are refreshed after a time, with one load at a time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ V = TypeVar("V")
 _STALE_FOR = 60.0
 """Seconds from a failed attempt to refresh an entry to the next attempt."""
 _FAILED_FOR = 5.0
-"""Seconds for which a failure is remembered, so that not every record makes a call."""
+"""Seconds for which a failure is remembered, so that not every record leads to a call."""
 
 
 _ONCE = 1
-"""Attempts to refresh an entry. Its old value is used if they fail."""
+"""Attempts to refresh an entry. The old value of the entry is used if all attempts fail."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,11 @@ class SchemaCache(Generic[K, V]):
     """Loads values by key. Thread-safe; reading a fresh value takes no lock.
 
     A schema version does not change once it exists. So an entry that cannot be refreshed, because the registry is down or a
-    permission was withdrawn, stays in use; it is removed only if the registry says that it no longer exists. While one thread
-    refreshes an entry, with a single attempt, other threads use it as it is. The entry that was loaded first is evicted first.
+    permission was withdrawn, stays in use; it is removed only if the registry reports that the version no longer exists. While one thread
+    refreshes an entry, with a single attempt, other threads use the old value. The entry that was loaded first is evicted first.
 
-    ``load`` gets a key and the maximum number of attempts, None for as many as the timeout allows. ``time_to_live`` is in seconds.
+    ``load`` is called with a key and the maximum number of attempts; None allows as many attempts as fit into the timeout.
+    ``time_to_live`` is in seconds.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class SchemaCache(Generic[K, V]):
         return (entry is not None and now < entry.fresh_until) or (failure is not None and now < failure[1])
 
     def get(self, key: K) -> V:
-        """Return the value of a key; raise a `KinesisSdkError` if it could not be loaded, now or within the last seconds."""
+        """Return the value of a key; raise a `KinesisSdkError` if its load fails, or failed a few seconds ago."""
         entry = self._entries.get(key)
         if entry is not None and self._now() < entry.fresh_until:
             return entry.value

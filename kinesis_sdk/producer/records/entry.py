@@ -1,4 +1,4 @@
-"""A Kinesis record on its way: the user records inside, and their common delivery state."""
+"""A Kinesis record to be sent: its user records, and their common delivery state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Group: TypeAlias = str | bytes
 
 
 class DetachedRecord(NamedTuple):
-    """A user record on its way from one Kinesis record into another, with its payload and its flush epoch."""
+    """A user record that moves from one Kinesis record to another, with its payload and its flush epoch."""
 
     record: BufferedRecord
     data: bytes
@@ -28,22 +28,22 @@ class Entry:
     """A Kinesis record being built or in flight: an aggregate, or one user record that is not aggregated.
 
     Attributes:
-        records: The user records inside, in the order of their sub-sequence numbers. Appending a record here is the last step
-            of adding it: from then on, it is inside.
+        records: The user records inside, in the order of their sub-sequence numbers. A record is added to the Kinesis record by appending
+            it here, which is the last step.
         shard_id: Predicted shard; None if no shard was predicted.
         epoch: Flush epoch of the records without an epoch of their own.
-        open_for: Equal to ``epoch`` once the entry holds a record that came straight from a put, so that the entry's deadline
-            is no later than the deadline of any later put; -1 before.
-        mixed: True if some of the records may have their own flush epoch.
-        deadline: Earliest deadline inside (monotonic seconds); minus infinity for a part that is sent `alone`.
+        open_for: Equal to ``epoch`` once the entry holds a record that was put directly into it, so that the entry's deadline is no later
+            than the deadline of any later put; -1 before.
+        mixed: Whether some of the records may have a flush epoch of their own.
+        deadline: Earliest deadline of its user records (monotonic seconds); minus infinity for a part that is sent `alone`.
         expires: Earliest expiry inside (monotonic seconds).
-        cost: Bytes that the user records inside are charged for.
-        leave_by: Monotonic seconds by which it must be on its way; set by the `Collector` in which it waits.
+        cost: Bytes that are charged for its user records.
+        leave_by: Monotonic seconds by which it must be sent; set by the `Collector` in which it waits.
         has_listeners: Whether a user record inside may have listeners.
-        urgent: Whether it skips the collection delay, because a flush waits for it.
-        dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
-        released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
-        chosen: The form in which it is sent, chosen after sealing; None before, and without a codec.
+        urgent: Whether the entry skips the collection delay, because a flush waits for it.
+        dispatched: Whether the entry has left its lane and has not returned; see `SendQueue.returned`.
+        released: Monotonic seconds at which the entry last passed its shard's rate limit; minus infinity if it never has.
+        chosen: The form in which the entry is sent, chosen after sealing; None before that, and without a codec.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Entry:
 
     @property
     def alone(self) -> bool:
-        """Whether it is a part of a rejected Kinesis record, which leaves before everything else, in its own request."""
+        """Whether the entry is a part of a rejected Kinesis record; such a part is sent first, in a request of its own."""
         return self.deadline == -_NEVER
 
     @property
@@ -97,17 +97,17 @@ class Entry:
 
     @property
     def form(self) -> Aggregate | SealedAggregate:
-        """The form in which it is sent. Read only once the entry is closed and may leave."""
+        """The form in which it is sent. Read this only once the entry is closed and may be sent."""
         return self.chosen or self.aggregate
 
     @property
     def sealed_size(self) -> int:
-        """Bytes of its sealed form, which is held in addition to its user records; 0 without one."""
+        """Bytes of its sealed form, which is held in addition to its user records; 0 without a sealed form."""
         return self.chosen.size if isinstance(self.chosen, SealedAggregate) else 0
 
     @property
     def size(self) -> int:
-        """Bytes that Kinesis counts: data and partition key. Read only once the entry is closed and may leave."""
+        """Bytes as Kinesis counts them: data and partition key. Read this only once the entry is closed and may be sent."""
         if not self._size:
             aggregate = self.aggregate
             self._size = (self.chosen or aggregate).size + len(aggregate.partition_key.encode())
@@ -116,7 +116,7 @@ class Entry:
     def take(
         self, record: BufferedRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
     ) -> bool:
-        """Take a new or detached user record; return False if it does not fit."""
+        """Add a new or detached user record; return False if it does not fit."""
         partition_key, details = record.partition_key, record._details
         if details is not None:
             headers = details.header_fields
@@ -152,11 +152,11 @@ class Entry:
         return True
 
     def owns(self, record: BufferedRecord) -> bool:
-        """Return whether a record of the list is still here: neither moved to another Kinesis record nor failed."""
+        """Return whether a record in the list still belongs to this Kinesis record: it has neither moved to another one nor failed."""
         return record._delivery.entry is self
 
     def detach_records(self) -> list[DetachedRecord]:
-        """Return its user records, to put them elsewhere."""
+        """Return its user records, which are to be moved to other Kinesis records."""
         # Not strict: an interrupted append may leave a payload without a record.
         return [
             DetachedRecord(record, data, record._epoch_in(self.epoch))
@@ -166,7 +166,7 @@ class Entry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether none of its user records is still here."""
+        """Whether none of its user records belongs to it any longer."""
         return not any(map(self.owns, self.records))
 
     def clear(self) -> None:

@@ -2,7 +2,7 @@
 
 A `PendingRecord` is both the record and its `concurrent.futures.Future`: using one object instead of two halves the allocations. The
 `Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks, ``asyncio.wrap_future``), but the condition variable is
-created only when a thread waits. A condition for each record would cost more than the rest of the producer's work for the record.
+created only when a thread waits. Creating a condition for each record would cost more than the producer's other work for the record.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from kinesis_sdk.producer.records.record import (
 )
 
 wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
-"""One function per producer, called before a thread waits for a record. It raises `ProducerError` if the wait would never end."""
+"""Function that is called before a thread waits for a record; each producer has one. It raises `ProducerError` if the wait would never
+end."""
 
 
 class PendingRecord(BufferedRecord, Future[PutResult]):
     """A user record that was accepted, and the future of its `PutResult`.
 
     Attributes:
-        partition_key: The user's partition key; empty for a record without one.
+        partition_key: The user's partition key; empty for a record without a partition key.
         explicit_hash_key: Canonical decimal text if the user gave one, else None.
     """
 
@@ -56,7 +57,7 @@ class PendingRecord(BufferedRecord, Future[PutResult]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """Condition taken by `concurrent.futures.wait` and `as_completed`."""
+        """Condition that `concurrent.futures.wait` and `as_completed` acquire."""
         waits = self._wait_here()
         condition = waits.condition
         if not waits.notified and not condition._is_owned():  # type: ignore[attr-defined]
@@ -88,13 +89,13 @@ class PendingRecord(BufferedRecord, Future[PutResult]):
         return self._result_of(outcome) if type(outcome) is Stored else None
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """Call ``fn(future)`` when the record has its final result; at once, on this thread, if it has it already.
+        """Call ``fn(future)`` when the record has its final result; if it already has, at once on this thread.
 
         Callbacks of one record run once, one after the other, in the order in which they were added; callbacks of different records may
         run at the same time. They run on the producer's sending threads, so a slow callback delays requests. On such a thread the
         producer's `put` raises `BufferFullError` instead of waiting for room, and `flush`, `close` and `result` of a record that is not
-        final raise `ProducerError`, because they would wait for that very thread. Callbacks of records that `close` fails run on the
-        thread that called it.
+        final raise `ProducerError`, because they would wait for the same thread. If `close` makes a record fail, the record's callbacks
+        run on the thread that called `close`.
 
         `flush` and `close` wait until callbacks have run. Errors of a callback are logged, and have no other effect.
         """
@@ -123,14 +124,13 @@ class PendingRecord(BufferedRecord, Future[PutResult]):
         """Return the shard and sequence number of the record; wait for them if necessary.
 
         Args:
-            timeout: Maximum seconds to wait; None waits as long as it takes (at most the record's time-to-live plus a
-                request's timeouts).
+            timeout: Maximum seconds to wait; None waits until the result (at most the record's time-to-live plus a request's timeouts).
 
         Raises:
             RecordFailedError: If the record failed.
-            TimeoutError: If there is no final result in that time (`concurrent.futures.TimeoutError`).
-            ProducerError: If the wait could not end: in a callback of the same producer, or in a signal handler that
-                interrupted it.
+            TimeoutError: If there is no final result within ``timeout`` seconds (`concurrent.futures.TimeoutError`).
+            ProducerError: If the wait would never end: in a callback of the same producer, or in a signal handler that interrupted the
+                producer.
         """
         outcome = self._delivery.outcome or self._await_outcome(timeout)
         if type(outcome) is Stored:
@@ -145,7 +145,7 @@ class PendingRecord(BufferedRecord, Future[PutResult]):
         """Return the record's final failure, or None if it is stored; wait for it as `result` does.
 
         Raises:
-            TimeoutError: If there is no final result in that time (`concurrent.futures.TimeoutError`).
+            TimeoutError: If there is no final result within ``timeout`` seconds (`concurrent.futures.TimeoutError`).
             ProducerError: As for `result`.
         """
         outcome = self._delivery.outcome or self._await_outcome(timeout)

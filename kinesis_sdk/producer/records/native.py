@@ -1,4 +1,4 @@
-"""Marks for the compiler of `make wheel-compiled`, which does not have to be installed."""
+"""Decorators for the compiler of `make wheel-compiled`, which need not be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record as its caller puts it, on its way into the producer."""
+"""A record as its caller puts it, before the producer accepts it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kinesis_sdk.common.stream import StreamId
 
 
 class Put(NamedTuple):
-    """One record that is put; ``_replace`` gives a changed copy.
+    """One record to put; ``_replace`` returns a changed copy.
 
     Attributes:
         stream: Stream name or ARN.
-        partition_key: 1 to 256 characters; None for a record without one.
+        partition_key: 1 to 256 characters; None for a record without a partition key.
         data: Payload, or the value that the serializer of the stream encodes; ``repr`` shows its type only.
         explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its partition key.
         headers: Names with values, see `Producer.put`; ``repr`` shows the names only.

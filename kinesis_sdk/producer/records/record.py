@@ -1,13 +1,14 @@
-"""User records in flight, as the producer sees them; `kinesis_sdk.producer.records.future` has the caller's future.
+"""User records in flight from the producer's side; `kinesis_sdk.producer.records.future` defines the caller's future.
 
 A record has seven slots: its keys, its arrival, the `DeliveryState` of its Kinesis record (`Entry`), its index there, rarely used
-details, and its listeners. Its payload is in the entry, once and already encoded. All user records of an entry share one
+details, and its listeners. Only the entry holds its payload, already encoded. All user records of an entry share one
 `DeliveryState`, so completing an entry is a single assignment. Rarely used fields are class attributes and cost no memory until they
 are set.
 
 Signal handlers may interrupt the main thread between any two calls and then wait for the producer's threads (`flush`, `close`,
-`result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds of locks. Under
-`_STATE_LOCK`, a caller's thread makes no call (signals are handled at calls). `kinesis_sdk.producer.records.waits` has the other kind.
+`result`). So the producer's threads must never wait for a lock that an interrupted frame of the main thread may hold. There are two kinds
+of locks. While a caller's thread holds `_STATE_LOCK`, it makes no calls, because signals are handled at calls.
+`kinesis_sdk.producer.records.waits` has the other kind.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ _STATE_LOCK = threading.RLock()
 
 
 def interrupted_here() -> bool:
-    """Return whether a signal handler runs here that interrupted a change of a record's state on this thread."""
+    """Return whether this thread runs a signal handler that interrupted a change of a record's state on the same thread."""
     return bool(_STATE_LOCK._is_owned())  # type: ignore[attr-defined]
 
 
 RECORD_OVERHEAD: Final = 800
-"""Bytes of bookkeeping charged for a buffered record, in addition to its data and keys. Measured: 200 in an aggregate, 800 if it
-is not aggregated, twice that after some dozens of failures (`tests/producer/test_memory.py`). When a record is charged, it is not known
-whether it will be aggregated, so this is the larger of the first two numbers."""
+"""Bytes of bookkeeping charged for a buffered record, in addition to its data and keys. Measured: 200 for an aggregated record, 800 for a
+record that is not aggregated, and twice as many after some tens of failures (`tests/producer/test_memory.py`). The value is the larger of
+the first two numbers, because it is not known yet whether the record will be aggregated."""
 
 
 def cost_of(partition_key: str, data: bytes, header_fields: bytes = b"") -> int:
-    """Return the bytes that a buffered record is charged for."""
+    """Return the bytes that are charged for a buffered record."""
     return len(data) + len(partition_key) + RECORD_OVERHEAD + len(header_fields)
 
 
@@ -57,14 +58,15 @@ _new_tuple = tuple.__new__  # the constructor of a named tuple adds a Python cal
 
 
 class PutResult(NamedTuple):
-    """Location of a stored user record: it names the copy that was acknowledged.
+    """Location of a stored user record, namely of the copy that Kinesis acknowledged.
 
-    If an idempotent producer had to send the record again, readers may report an earlier copy; `kinesis_sdk.admin.first_copy` tells which.
+    If an idempotent producer had to send the record again, readers may report an earlier copy; `kinesis_sdk.admin.first_copy` finds that
+    copy.
 
     Attributes:
         shard_id: Shard that holds it.
         sequence_number: Sequence number of its Kinesis record; shared with the other user records in it.
-        sub_sequence_number: Position inside the aggregate from 0; 0 for a record that was not aggregated.
+        sub_sequence_number: Position inside the aggregate, starting at 0; 0 for a record that was not aggregated.
         attempts: All attempts; the last one succeeded.
     """
 
@@ -84,7 +86,7 @@ class Stored(NamedTuple):
 
 
 class KinesisRecord(Protocol):
-    """The fields of `entry.Entry` that a user record needs."""
+    """Fields of `entry.Entry` that a user record needs."""
 
     aggregate: Aggregate
     records: list[BufferedRecord]
@@ -96,8 +98,8 @@ class KinesisRecord(Protocol):
 class DeliveryState:
     """Delivery state shared by all user records of a Kinesis record, or owned by a single user record.
 
-    A record that failed, or that is not in a Kinesis record, has its own. ``entry`` is the Kinesis record, None from the final result on;
-    ``outcome`` is the final result, None before.
+    A record that failed, or that is not in a Kinesis record, has a delivery state of its own. ``entry`` is the Kinesis record until the
+    final result, then None; ``outcome`` is the final result, None before.
     """
 
     __slots__ = ("entry", "outcome")
@@ -172,16 +174,16 @@ _SLOTS = ("_delivery", "_details", "_index", "_listeners", "arrived", "explicit_
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BufferedRecord:
-    """A user record that was accepted, as the producer sees it; `PendingRecord` adds the future.
+    """An accepted user record from the producer's side; `PendingRecord` adds the future.
 
-    The creator of a record sets its slots: a constructor in Python would cost twice as much.
+    The code that creates a record sets its slots, because a constructor in Python would cost twice as much.
 
     Attributes:
         partition_key: The user's partition key; empty for a record without one.
         arrived: Monotonic seconds at which `put` accepted it.
         explicit_hash_key: Canonical decimal text if the user gave one, else None.
-        sent_blind: Whether it was put without returning a future (`Producer.send`), so that a failure is reported in another way.
-        awaited: Event loop and future that await it, if it was put by `AsyncProducer`.
+        sent_blind: Whether the record was put without returning a future (`Producer.send`), so that a failure is reported in another way.
+        awaited: Event loop and future that await the record, if `AsyncProducer` put it.
         order: In ordered mode, its position in the order of acceptance.
     """
 
@@ -219,7 +221,7 @@ class BufferedRecord:
 
     @property
     def cost(self) -> int:
-        """Bytes that the record is charged for while it is buffered."""
+        """Bytes that are charged for the record while it is buffered."""
         return cost_of(self.partition_key, self.data, self.header_fields)
 
     @property
@@ -263,7 +265,7 @@ class BufferedRecord:
 
     @property
     def identity(self) -> Identity | None:
-        """Identity, if the application named the record or an attempt may have stored it; see `common.once.stamps`."""
+        """Identity, if the record has a ``dedup_id`` or an attempt may have stored it; see `common.once.stamps`."""
         return (self._details or _NO_DETAILS).identity
 
     @identity.setter
@@ -272,7 +274,7 @@ class BufferedRecord:
 
     @property
     def header_fields(self) -> bytes:
-        """Headers, as `encode_headers` returns them. Empty if there are none; released with the final result."""
+        """Headers, as `encode_headers` returns them. Empty if the record has no headers; released with the final result."""
         return (self._details or _NO_DETAILS).header_fields
 
     @header_fields.setter
@@ -281,13 +283,13 @@ class BufferedRecord:
 
     @property
     def held_until(self) -> float:
-        """Monotonic seconds before which it is not sent; minus infinity if no attempt can have stored it."""
+        """Monotonic seconds before which the record is not sent; minus infinity if no attempt can have stored it."""
         identity = self.identity
         return float("-inf") if identity is None else identity.held_until
 
     @property
     def due(self) -> float | None:
-        """Monotonic seconds at which a retry leaves its aggregate at the latest; None for the usual deadline."""
+        """Monotonic seconds by which a retry must be sent; None for the usual deadline."""
         return (self._details or _NO_DETAILS).due
 
     @due.setter
@@ -305,7 +307,7 @@ class BufferedRecord:
 
     @property
     def own_epoch(self) -> int | None:
-        """Flush epoch of the record, if its Kinesis record has another epoch; else None."""
+        """Flush epoch of the record, if its Kinesis record has a different epoch; otherwise None."""
         return (self._details or _NO_DETAILS).own_epoch
 
     @own_epoch.setter
@@ -385,7 +387,7 @@ class BufferedRecord:
             past.history.append(attempt)
 
     def move(self, entry: KinesisRecord, index: int) -> None:
-        """Refer to another Kinesis record, which already has this record in its list."""
+        """Refer to another Kinesis record whose list already contains this record."""
         self._delivery = entry.delivery
         self._index = index
         if self._listeners is not None:  # read after the delivery state was written: see `_listen`
@@ -461,7 +463,7 @@ def mark_stored(entry: KinesisRecord, stored: Stored) -> list[BufferedRecord]:
 
 
 def mark_failed(records: Iterable[BufferedRecord], error: BaseException) -> list[BufferedRecord]:
-    """Give user records the same final failure; return the records with callbacks, as `mark_stored`."""
+    """Give user records the same final failure; like `mark_stored`, return the records with callbacks."""
     for record in records:
         delivery = DeliveryState(None, error)
         with _STATE_LOCK:

@@ -1,7 +1,7 @@
 """Threads that wait for the final result of a record, in `PendingRecord.result` and in functions of `concurrent.futures`.
 
-The conditions of `concurrent.futures.wait` and `as_completed` are held together with locks of these functions, so only a thread made
-for that purpose takes them (`Notifier`).
+`concurrent.futures.wait` and `as_completed` hold the conditions together with locks of their own, so only a dedicated thread acquires
+these conditions (`Notifier`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Waits:
     """Synchronization of the threads that wait for one record.
 
     Attributes:
-        locks: One held lock for each thread in `PendingRecord.result`, released when there is a result.
-        registered: Whether it is among the record's listeners, or the record is final.
+        locks: One lock for each thread in `PendingRecord.result`, held until there is a result.
+        registered: Whether this object is among the record's listeners, or the record is final.
         shared: Whether another thread may use the condition.
         notified: Whether the record's state is final for `concurrent.futures`, which reads it under the condition.
-        condition: Taken by `concurrent.futures.wait` and `as_completed`; guards their ``waiters``.
+        condition: Condition that `concurrent.futures.wait` and `as_completed` acquire; guards their ``waiters``.
     """
 
     __slots__ = ("condition", "locks", "notified", "registered", "shared", "waiters")
@@ -45,7 +45,7 @@ class Waits:
                 self.locks.pop().release()
 
     def notify(self, record: BufferedRecord, *, blocking: bool = True) -> bool:
-        """Make the state final for `concurrent.futures`; return False if the condition is held and this must not block."""
+        """Make the state final for `concurrent.futures`; return False if the condition is held and the call must not block."""
         if not self.condition.acquire(blocking):
             return False
         try:
@@ -64,18 +64,18 @@ class Waits:
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0
-"""First and longest pause, in seconds, before a held condition is tried again."""
+"""First and longest pause, in seconds, before the next attempt to acquire a condition that is held."""
 
 
 class Notifier:
-    """Thread that tells `concurrent.futures.wait` and `as_completed` about records with a final result.
+    """Thread that notifies `concurrent.futures.wait` and `as_completed` of records with a final result.
 
-    These functions hold their locks while signals are handled. The sequence that this class prevents: the main thread is in
+    These functions hold their locks while signals are handled. This class prevents the following deadlock: the main thread is in
     `concurrent.futures.wait` and holds a condition; a signal handler interrupts it and calls `flush`; `flush` waits for the thread
-    that delivers results; that thread waits for the condition; nothing continues.
+    that delivers results; that thread waits for the condition.
 
-    The notifier's thread does not block on a condition either. A handler that raises at the wrong moment in
-    `concurrent.futures.wait` leaves conditions held for ever, and the threads that wait for other records must still be notified.
+    The notifier's thread does not block on a condition, either. A handler that raises at the wrong moment in
+    `concurrent.futures.wait` leaves conditions held forever, and the threads that wait for other records must still be notified.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Aggregation of user records into Kinesis records, one open aggregate per predicted shard.
 
-An aggregate is closed when it reaches its size or count limit, or at its earliest deadline; aggregates whose deadlines come soon are then
-closed with it, so that they share its request. Without a shard map, records are grouped by effective hash key: such an aggregate is
-valid on any topology, because all of it maps to the same shard.
+An aggregate is closed when it reaches its size or count limit, or at its earliest deadline; aggregates with deadlines shortly afterwards
+are closed at the same time, so that they share its request. Without a shard map, records are grouped by effective hash key: such an
+aggregate is valid with any shard map, because all its records belong to the same shard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEVER = float("inf")
 class _Bin:
     """Holder of a group's open aggregate, if there is one.
 
-    The fast path of `put` remembers the bin of each key, while aggregates open and close in it.
+    The fast path of `put` remembers the bin of each key; the bin stays the same while aggregates in it are opened and closed.
     """
 
     __slots__ = ("entry", "group")
@@ -36,13 +36,13 @@ class _Bin:
 
 
 class OpenAggregates:
-    """Open aggregates as the fast path of `put` sees them: where a record without an explicit hash key goes.
+    """Open aggregates for the fast path of `put`: finds the aggregate for a record without an explicit hash key.
 
     Attributes:
-        by_key: Bins of partition keys. Bounded: when the dict is full, further keys are found by their hash key; without shards, the dict
-            is emptied instead.
+        by_key: Bins of partition keys. The dict is bounded: when it is full, the bins of further keys are looked up by hash key; without
+            shards, the dict is emptied instead.
         ends: Last hash key (16 bytes) of each shard, in order; empty if records are not grouped by shard.
-        bins: Bin of each shard, in the same order.
+        bins: Bins of the shards, in the same order.
     """
 
     __slots__ = ("bins", "by_key", "ends")
@@ -53,7 +53,7 @@ class OpenAggregates:
         self.bins: Sequence[_Bin] = ()
 
     def find(self, partition_key: str, hash_key: bytes) -> _Bin | None:
-        """Return the bin of a key that is not in `by_key`, and note it there; None without a shard map."""
+        """Return the bin of a key that is not in `by_key`, and add it to `by_key`; None without a shard map."""
         if not self.ends or not partition_key:
             return None
         place = self.bins[bisect_left(self.ends, hash_key)]
@@ -62,23 +62,22 @@ class OpenAggregates:
         return place
 
     def forget(self) -> None:
-        """Forget everything: from now on, records may be grouped differently."""
+        """Drop all bins, because from now on records may be grouped differently."""
         self.by_key.clear()
         self.ends = self.bins = ()
 
 
 class Aggregator:
-    """Groups user records into Kinesis records. Pure: time comes in with the records. Not thread-safe.
+    """Groups user records into Kinesis records. This class reads no clock: the records contain the times. Not thread-safe.
 
     Args:
         max_size: Maximum bytes of an aggregated record.
-        max_count: Maximum user records of an aggregate; 1 switches aggregation off.
-        entries: Receives every Kinesis record that is opened, before anything is in it.
-        tagged: Whether new aggregates have a table of runs.
+        max_count: Maximum user records of an aggregate; 1 disables aggregation.
+        entries: Collection to which every new Kinesis record is added while it is still empty.
+        tagged: Whether new aggregates contain a table of runs.
         estimate: Decides how large an aggregate becomes before it is sealed; None if aggregates are not sealed.
-        shards: Shards by which records are grouped; None if they are not.
-        known: Kept up to date for the fast path of `put`, which appends to open aggregates without calling this class; None if that path is
-            closed.
+        shards: Shards by which records are grouped; None if records are not grouped by shard.
+        known: Open aggregates for the fast path of `put`, which appends to them without calling this class; None if that path is closed.
     """
 
     __slots__ = (
@@ -133,7 +132,7 @@ class Aggregator:
         expires: float,
         epoch: int = 0,
     ) -> Entry | None:
-        """Put a record into the open aggregate of its group.
+        """Add a record to the open aggregate of its group.
 
         Returns a Kinesis record that is ready to be sent: an aggregate that had no room left for this record, or an aggregate that this
         record filled. None if nothing is ready.
@@ -170,7 +169,7 @@ class Aggregator:
         return closed
 
     def close_due(self, now: float, lead: float = 0.0) -> list[Entry]:
-        """Close and return the aggregates whose deadline has come; with them, aggregates whose deadline comes within ``lead`` seconds."""
+        """If a deadline has passed, close and return all aggregates whose deadline passes within ``lead`` seconds."""
         if now < self._earliest:
             return []
         until = now + lead
@@ -203,13 +202,13 @@ class Aggregator:
         return [self._close(place) for place in places]
 
     def forget_keys(self) -> None:
-        """Forget which aggregate the records of a key go to: from now on, it may be another aggregate."""
+        """Forget the aggregate of a key, because later records of the key may belong to another aggregate."""
         if self._known is not None:
             self._known.forget()
 
     @property
     def next_deadline(self) -> float:
-        """Moment at which `close_due` may have something to do; infinity if nothing is open."""
+        """Time at which `close_due` may close an aggregate; infinity if no aggregate is open."""
         return self._earliest if self._open_bins else _NEVER
 
     def _open(self, place: _Bin, epoch: int) -> Entry:

@@ -39,7 +39,7 @@ class Collector:
         self._next_expiry = _NEVER
 
     def add(self, entry: Entry, deadline: float) -> None:
-        """Take a Kinesis record that must be on its way by ``deadline`` (monotonic seconds)."""
+        """Add a Kinesis record that must be sent by ``deadline`` (monotonic seconds)."""
         entry.leave_by = deadline
         self._entries.append(entry)
         self._size += entry.size
@@ -49,20 +49,20 @@ class Collector:
             self._next_expiry = entry.expires
 
     def expedite(self) -> None:
-        """Make all records due at once."""
+        """Make all records due now."""
         for entry in self._entries:
             entry.leave_by = _AT_ONCE
         if self._entries:
             self._deadline = _AT_ONCE
 
     def is_due(self, now: float) -> bool:
-        """Return whether a request should leave now: it is full, or a deadline has come."""
+        """Return whether a request should be sent now, because it is full or a deadline has passed."""
         return bool(self._entries) and (
             self._deadline <= now or len(self._entries) >= self.max_count or self._size >= self.max_size
         )
 
     def take(self) -> Batch:
-        """Cut one request from the front, as full as the limits allow."""
+        """Remove the first records, as many as the limits of a request allow, and return them as one request."""
         size = 0
         count = 0
         for entry in self._entries:
@@ -101,7 +101,7 @@ class Collector:
 
     @property
     def next_expiry(self) -> float:
-        """Moment at which `take_expired` may have something to do; infinity if empty."""
+        """Time at which `take_expired` may return a record; infinity if there are no records."""
         return self._next_expiry if self._entries else _NEVER
 
     def __len__(self) -> int:

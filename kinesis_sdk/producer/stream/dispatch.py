@@ -1,8 +1,8 @@
 """Dispatch policies: they decide whether a Kinesis record may leave the queue of its shard now.
 
-Each shard has a `Lane`, a queue of Kinesis records. Its head leaves when every `DispatchPolicy` of the stream allows it. Entries leave
-only through `Lane.release` and come back only through `SendQueue.returned`, and both methods tell all policies. The moment that a policy
-names is also the moment at which the I/O loop wakes up, so the sleeping loop can neither miss a policy nor spin on it.
+Each shard has a `Lane`, a queue of Kinesis records. The first record of a lane leaves when every `DispatchPolicy` of the stream allows it.
+Entries leave only through `Lane.release` and return only through `SendQueue.returned`, and both methods notify all policies. The I/O loop
+wakes up at the time that a policy returns, so the loop can neither sleep past that time nor spin.
 
 | stream | policies |
 |---|---|
@@ -46,7 +46,7 @@ class Returned(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the entry is no longer on its way."""
+        """Whether the entry is no longer in flight."""
         return self is not Returned.DEFERRED and self is not Returned.HALVED
 
 
@@ -54,7 +54,7 @@ class DispatchPolicy(Protocol):
     """Rule about when entries leave. Pure: time comes in. Not thread-safe."""
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return the earliest moment at which the entry may leave: ``now``, later, or infinity if only an event can allow it."""
+        """Return the earliest time at which the entry may leave: ``now``, a later time, or infinity if only an event can allow it."""
         ...
 
     def on_sent(self, entry: Entry, now: float) -> None:
@@ -62,18 +62,18 @@ class DispatchPolicy(Protocol):
         ...
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Note that the entry came back.
+        """Note that the entry returned.
 
-        Each `on_sent` gets exactly one call with a final reason, after any number of calls with other reasons. An entry that comes back
-        HALVED is still on its way: it leaves again in a smaller request, without another `on_sent`. ``landed_in`` is the
+        Each `on_sent` gets exactly one call with a final reason, after any number of calls with other reasons. An entry that returns as
+        HALVED is still in flight: it is sent again in a smaller request, without another `on_sent`. ``landed_in`` is the
         shard that accepted the entry, if this is the response to its request.
         """
         ...
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
-        """Note that another shard map is in use, or none.
+        """Note that another shard map, or no shard map, is in use.
 
-        ``in_flight`` are the entries that are in a request, or accepted by an unknown shard.
+        ``in_flight`` contains the entries that are in a request, or that an unknown shard accepted.
         """
         ...
 
@@ -83,15 +83,15 @@ class DispatchPolicy(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """Number of entries that the policy waits for; 0 when nothing is on its way."""
+        """Number of entries that the policy waits for; 0 when no entry is in flight."""
         ...
 
 
 class Lane:
     """Kinesis records of one shard that wait until they may leave: by order of acceptance (``in_order``) or by deadline.
 
-    ``policies`` are asked in their order. ``busy`` has the stream's lanes that are not empty; each lane updates it. Before ``not_before``
-    (monotonic seconds), the head does not leave: the backoff of a retry in ordered mode.
+    ``policies`` are asked in their order. ``busy`` contains the stream's lanes that are not empty; each lane updates it. The first entry
+    does not leave before ``not_before`` (monotonic seconds), which is the backoff of a retry in ordered mode.
     """
 
     __slots__ = (
@@ -133,7 +133,7 @@ class Lane:
         heapq.heappush(self._queue, (position, self._added, entry))
 
     def remove(self, entry: Entry) -> bool:
-        """Remove an entry, wherever it is; return whether it was there."""
+        """Remove an entry from any position; return whether the lane contained it."""
         kept = [item for item in self._queue if item[2] is not entry]
         if len(kept) == len(self._queue):
             return False
@@ -144,7 +144,7 @@ class Lane:
         return True
 
     def passes(self, entry: Entry, now: float) -> bool:
-        """Release an entry that need not wait, as `add` and `release` would; return False, with nothing changed, if it must wait."""
+        """Release an entry that need not wait, as `add` and `release` would; if it must wait, change nothing and return False."""
         if self._queue or self.not_before > now:
             return False
         policies = self._policies
@@ -174,9 +174,9 @@ class Lane:
             yield entry
 
     def next_event(self, now: float) -> float | None:
-        """Return the moment at which `release` or `take_expired` has something to do (monotonic seconds).
+        """Return the time at which `release` or `take_expired` may return an entry (monotonic seconds).
 
-        None if the lane is empty. Infinity if only an event lets the head leave, and no entry expires.
+        None if the lane is empty. Infinity if only an event allows the first entry to leave, and no entry expires.
         """
         if not self._queue:
             return None
@@ -230,22 +230,22 @@ class Lane:
 class HoldOff:
     """Holds back entries that an earlier attempt may have stored, until their hold-off has passed (``idempotent``).
 
-    Without ordered mode, such records wait in `Retries`, because at the head of a lane, they would hold up other records. This policy
-    catches records that reach a lane anyway.
+    Without ordered mode, such records wait in `Retries`, because at the front of a lane they would delay other records. This policy holds
+    back records that are in a lane anyway.
     """
 
     __slots__ = ()
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return the end of the hold-off."""
+        """Return the time at which the hold-off ends."""
         runs = entry.aggregate.runs
         return now if runs is None else max(now, runs.held_until)
 
     def on_sent(self, entry: Entry, now: float) -> None:
-        """Do nothing: the entry itself knows how long it is held."""
+        """Do nothing, because the entry itself contains the end of its hold-off."""
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Do nothing: the entry itself knows how long it is held."""
+        """Do nothing, because the entry itself contains the end of its hold-off."""
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
         """Do nothing: shards do not matter."""
@@ -262,8 +262,9 @@ class HoldOff:
 class InFlightLimit:
     """Limit of the PutRecords requests with entries of one shard at a time (``max_inflight_requests_per_shard``).
 
-    An entry leaves its lane only if a further request of its shard may go. Several entries may leave for the same request, but requests
-    are cut later. `admits` checks again then, and entries without a free request return to their lane. `SendQueue` therefore calls two
+    An entry leaves its lane only if another request for its shard may be sent. Several entries may leave for the same request, but
+    requests are formed later. `admits` checks again then, and entries without a free request return to their lane. `SendQueue` therefore
+    calls two
     methods that no other policy has: `admits` and `on_request`. Entries without a predicted shard are not limited.
     """
 
@@ -280,7 +281,7 @@ class InFlightLimit:
         self._requests: dict[str, Counter[int]] = {}
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return ``now`` if a further request may go to the entry's shard and has room for it, else infinity."""
+        """Return ``now`` if another request for the entry's shard may be sent and has room for the entry, otherwise infinity."""
         shard_id = entry.shard_id
         if shard_id is None:
             return now
@@ -294,12 +295,12 @@ class InFlightLimit:
             self._gathered[entry.shard_id] += 1
 
     def admits(self, entry: Entry) -> bool:
-        """Return whether the entry may be part of a request that leaves now."""
+        """Return whether the entry may be part of a request that is sent now."""
         shard_id = entry.shard_id
         return shard_id is None or len(self._requests.get(shard_id, ())) < self._limit
 
     def on_request(self, entries: Iterable[Entry]) -> None:
-        """Note that a request leaves with these entries."""
+        """Note that a request with these entries is sent."""
         self._number += 1
         for entry in entries:
             shard_id = entry.shard_id
@@ -310,7 +311,7 @@ class InFlightLimit:
                 self._requests.setdefault(shard_id, Counter())[self._number] += 1
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
-        """Free the request if this was its last entry of the shard. A deferred entry frees it too: the call is over."""
+        """Free the request if this was its last entry of the shard. A deferred entry also frees it, because the call has ended."""
         number, shard_id = self._stages.pop(entry, None), entry.shard_id
         if number is None or shard_id is None:
             return
@@ -325,10 +326,10 @@ class InFlightLimit:
                 del self._requests[shard_id]
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
-        """Do nothing: a request keeps its place until it is over."""
+        """Do nothing, because a request counts until it has ended."""
 
     def forget(self, group: Group) -> None:
-        """Do nothing: a request keeps its place until it is over."""
+        """Do nothing, because a request counts until it has ended."""
 
     @property
     def outstanding(self) -> int:
@@ -342,9 +343,9 @@ class InFlightLimit:
 
 
 class CallPause:
-    """Pause after PutRecords calls that failed as a whole, longer after each failure in a row.
+    """Pause after PutRecords calls that failed as a whole; it grows with each consecutive failure.
 
-    It concerns whole requests, so `SendQueue` asks it when it cuts a request instead of when an entry leaves its lane.
+    It applies to whole requests, so `SendQueue` calls it when it forms a request and not when an entry leaves its lane.
     """
 
     __slots__ = ("_failures", "_rng", "_since", "until")
@@ -358,7 +359,8 @@ class CallPause:
     def failed(self, started: float, now: float) -> None:
         """Note a call that failed as a whole.
 
-        Requests that were in flight together fail together. By their start (monotonic seconds) they count as one failure, not as a series.
+        Requests that were in flight at the same time fail together. The start of each request (monotonic seconds) shows this, and they
+        count as one failure.
         """
         if started >= self._since:
             self._failures += 1
@@ -366,18 +368,18 @@ class CallPause:
             self.until = now + _PAUSES.pause(self._failures, self._rng)
 
     def succeeded(self) -> None:
-        """Note a call that got a response: the next pause is short again."""
+        """Note a call that got a response, so that the next pause is short again."""
         self._failures = 0
 
     def may_send(self, entry: Entry, now: float) -> float:  # noqa: ARG002
-        """Return the end of the pause."""
+        """Return the time at which the pause ends."""
         return max(now, self.until)
 
     def on_sent(self, entry: Entry, now: float) -> None:
-        """Do nothing: only the outcome of a call counts."""
+        """Do nothing, because only the outcome of a call matters."""
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Do nothing: only the outcome of a call counts."""
+        """Do nothing, because only the outcome of a call matters."""
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
         """Do nothing: shards do not matter."""

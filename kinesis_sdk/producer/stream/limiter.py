@@ -1,23 +1,23 @@
-"""Rate limit of each shard: two token buckets, records and bytes, and how a throttle changes their rates.
+"""Rate limit of each shard: two token buckets for records and bytes, and the changes of their rates after throttling.
 
 The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by time, full at the start
 (core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are
-charged, too, because Kinesis counts them. And a Kinesis record that is larger than the bucket passes when the bucket is full, and leaves
-a debt. So a 10 MiB record does not need a bucket that allows bursts of 10 MiB.
+charged, too, because Kinesis counts them. A Kinesis record that is larger than the bucket passes when the bucket is full, and leaves a
+negative balance. So 10 MiB records do not require buckets that allow bursts of 10 MiB.
 
-The KPL sends at 150 % of the limits whatever the response. Here a throttle adapts the shard's rate: like TCP CUBIC (RFC 9438), it
-searches for the capacity.
+The KPL sends at 150 % of the limits regardless of the response. Here throttling adapts the shard's rate: like TCP CUBIC (RFC 9438), the
+limiter searches for the capacity.
 
-* A cut sets the rate a little below the rate that was throttled, and never above the published limit of a shard. A
+* A cut sets the rate slightly below the rate that was throttled, and never above the published limit of a shard. A
   producer that had most of the shard is cut by a few per cent. A producer with a small part shares the shard with
   other producers and is cut deeper, because deep cuts make the shares of several producers equal. If more
   entries were throttled than such a cut would save, the cut is as deep as the share of throttled entries, at most half.
 * The rate then climbs back to a plateau between the cut rate and the throttled rate, quickly at first, and stays near it
-  for the rest of the plateau time. After that it rises faster and faster until the next throttle, so a rate that is too
-  low after a competing producer has gone recovers in half a minute. The rise is the same for all producers of a shard.
-* The plateau lasts longer if the shard takes few entries per second, because each probe costs about one throttled entry.
+  for the rest of the plateau time. After that it rises faster and faster until the next throttling, so a rate that is too low because a
+  competing producer has ended recovers in half a minute. The rise is the same for all producers of a shard.
+* The plateau lasts longer if the shard takes few entries per second, because each attempt at a higher rate costs about one throttled entry.
 * A producer that was throttled does not probe far beyond the published limit until a quiet time has passed. Then the
-  configured rate of 150 % returns. A shard that is never throttled always gets it.
+  configured rate of 150 % returns. A shard that is never throttled always has the configured rate.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.stream.dispatch import Returned
 
 _SHORTEST_WAIT = 1e-6
-"""Seconds; far above the resolution of a monotonic clock."""
+"""Seconds; much larger than the resolution of a monotonic clock."""
 
 
 _LEAST_CUT = 0.04
 """Share of the rate that a cut takes from a producer that had the whole shard."""
 
 _CUT_OF_COMPETITORS = 0.25
-"""Further share of the rate that a cut takes, times the part of the shard's limit that this producer did not use."""
+"""Additional share of the rate that a cut takes; it is multiplied by the part of the shard's limit that this producer did not use."""
 
 _CUT_JITTER = (0.7, 1.3)
 """A cut is multiplied by a random factor between these numbers, so that producers of one shard do not move in step."""
@@ -66,7 +66,7 @@ _QUIET_SECONDS = 12.0
 """Until `_QUIET_SECONDS` after the plateau, a throttled shard is sent at most `_PUBLISHED_MARGIN` times its published limit."""
 
 _NOT_RELEASED = float("-inf")
-"""Release time of an entry that has not paid."""
+"""Release time of an entry for which no tokens were taken."""
 
 _LEAST_RATE = 0.05
 """Minimum share of the shard's limit after a cut: one aggregate of the KPL's usual size per second."""
@@ -89,7 +89,7 @@ class TokenBucket:
             self._updated = now
 
     def ready_in(self, amount: float, now: float) -> float:
-        """Return the seconds until ``amount`` may be taken; 0 if now."""
+        """Return the seconds until ``amount`` may be taken; 0 if it may be taken now."""
         updated = self._updated
         if now > updated:  # it was often refilled for this moment already; `_refill`, written out for speed
             self._tokens = min(self.capacity, self._tokens + (now - updated) * self.rate)
@@ -101,7 +101,7 @@ class TokenBucket:
         return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
 
     def slow_to(self, rate: float, now: float) -> None:
-        """Refill at another rate from now on, and drop the saved tokens."""
+        """Refill at a different rate from now on, and drop the saved tokens."""
         self._refill(now)
         self._tokens = min(self._tokens, 0.0)
         self.rate = rate
@@ -117,9 +117,9 @@ class TokenBucket:
 
 
 class ShardRate:
-    """Rate limit of one shard, and how a throttle changes it.
+    """Rate limit of one shard, and its changes after throttling.
 
-    ``share`` is the share of the configured rate that is used now; 1 unless the shard was throttled lately.
+    ``share`` is the share of the configured rate that is used now; 1 unless the shard was throttled recently.
     """
 
     __slots__ = (
@@ -155,13 +155,13 @@ class ShardRate:
         self._throttled = 0.0
 
     def wait(self, size: int, now: float) -> float:
-        """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if now."""
+        """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if it may be sent now."""
         if self.share < 1.0:
             self._recover(now)
         return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))
 
     def charge(self, size: int) -> None:
-        """Take the tokens of a Kinesis record; only after `wait` returned 0."""
+        """Take the tokens of a Kinesis record; call this only after `wait` returned 0."""
         self._records.take(1)
         self._bytes.take(size)
         self._sent += 1
@@ -170,8 +170,8 @@ class ShardRate:
     def on_throttled(self, entries: list[Entry], now: float, rng: random.Random) -> None:
         """Cut the rate, because Kinesis throttled these entries of one request on this shard.
 
-        Entries that passed this limiter before the last cut do not count, even if their request was sent later: they
-        say nothing about the new rate. So requests that are in flight together cut the rate once.
+        Entries that passed this limiter before the last cut do not count, even if their request was sent later, because they were sent at
+        the old rate. So requests that are in flight at the same time cut the rate only once.
         """
         count = sum(entry.released >= self._cut_at for entry in entries)
         if not count:
@@ -218,7 +218,7 @@ class ShardRate:
 
 
 class RateLimit:
-    """Dispatch policy that keeps each shard's rate limit, in per cent of the published limits."""
+    """Dispatch policy that keeps to each shard's rate limit, which is configured in per cent of the published limits."""
 
     __slots__ = ("_rate_limit", "_rates", "_rng")
 
@@ -228,7 +228,7 @@ class RateLimit:
         self._rates: dict[Group, ShardRate] = {}
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return the moment at which both buckets of the shard hold enough for the entry."""
+        """Return the time at which both buckets of the shard hold enough tokens for the entry."""
         if _has_paid(entry):
             return now
         group = entry.group
@@ -250,12 +250,12 @@ class RateLimit:
             rate.on_throttled(entries, now, self._rng)
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
-        """Do not give tokens back. An entry that failed and is sent again pays again."""
+        """Do not give tokens back. If an entry failed and is sent again, its tokens are taken again."""
         if how is Returned.RETRY:
             entry.released = _NOT_RELEASED
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
-        """Do nothing: a shard keeps its rate until its lane is removed."""
+        """Do nothing, because a shard keeps its rate until its lane is removed."""
 
     def forget(self, group: Group) -> None:
         """Forget the rate of a shard."""
@@ -263,12 +263,12 @@ class RateLimit:
 
     @property
     def outstanding(self) -> int:
-        """Always 0: tokens come back with time, not with entries."""
+        """Always 0, because tokens are refilled with time and not when entries return."""
         return 0
 
 
 def _has_paid(entry: Entry) -> bool:
-    """Return whether an entry's tokens were taken: before it went back to its lane, or for the entry that it is a part of."""
+    """Return whether an entry's tokens were taken already: before the entry returned to its lane, or for the entry of which it is a part."""
     return entry.released > _NOT_RELEASED or entry.alone
 
 

@@ -1,17 +1,19 @@
 """Ordered mode: the records of a partition key are stored in the order in which they were put.
 
-PutRecords does not promise an order among its entries, and a retry could overtake entries that were sent meanwhile. Two dispatch
-policies keep the order: `OneInFlight` lets at most one Kinesis record of a shard be on its way, and `ReshardBarrier` stops all lanes
-after a reshard. Besides, lanes sort by order of acceptance, and a retry returns to the front of its lane.
+PutRecords does not guarantee an order among its entries, and a retry could be stored after entries that were sent in the meantime. Two
+dispatch
+policies keep the order: `OneInFlight` allows at most one Kinesis record of a shard in flight, and `ReshardBarrier` stops all lanes after a
+reshard. In addition, lanes are sorted by order of acceptance, and a retry returns to the front of its lane.
 
-When the stream is resharded, everything unsent moves into the lanes of the new map, in order of acceptance. No lane moves until the
-last Kinesis record that was sent on the old map has come back: it may have to be sent again, before records that were put later.
+When the stream is resharded, all unsent records move into the lanes of the new map, in order of acceptance. No lane continues until the
+last Kinesis record that was sent with the old map has returned, because it may have to be sent again before records that were put later.
 
-The promise is about first appearances. A retry after a lost response stores a Kinesis record twice, one copy right behind the other
-(1 2 1 2 3). But no record is stored before the first copy of an earlier record. The promise cannot cover a request that the producer
-stopped waiting for and that reaches Kinesis after its retry.
+The promise is about first appearances. A retry after a lost response stores a Kinesis record twice, one copy directly after the other (1 2
+1 2 3). But no record is stored before the first copy of an earlier record. The order is not guaranteed if a request times out and reaches
+Kinesis after its retry.
 
-The cost: a shard takes one Kinesis record per round trip (51,200 bytes each, if there is enough to aggregate). The permission
+The cost is throughput: a shard accepts one Kinesis record per round trip (51,200 bytes if there are enough records to aggregate). The
+permission
 ListShards is required, and streams that place records themselves cannot be used.
 """
 
@@ -29,7 +31,7 @@ from kinesis_sdk.producer.stream.topology import Topology
 
 
 class OneInFlight:
-    """Lets at most one Kinesis record of a lane be on its way: collected, in a request, or accepted by an unknown shard."""
+    """Allows at most one Kinesis record of a lane in flight: collected, in a request, or accepted by an unknown shard."""
 
     __slots__ = ("_busy",)
 
@@ -37,7 +39,7 @@ class OneInFlight:
         self._busy: dict[Group, Entry] = {}
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return ``now`` if no other entry of the lane is on its way, else infinity."""
+        """Return ``now`` if no other entry of the lane is in flight, otherwise infinity."""
         return NEVER if entry.group in self._busy else now
 
     def on_sent(self, entry: Entry, now: float) -> None:  # noqa: ARG002
@@ -50,7 +52,7 @@ class OneInFlight:
             del self._busy[entry.group]
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
-        """Do nothing: a lane stays occupied until its entry has come back."""
+        """Do nothing, because a lane stays occupied until its entry has returned."""
 
     def forget(self, group: Group) -> None:
         """Forget the entry of a lane that was removed. `ReshardBarrier` waits for it."""
@@ -63,7 +65,7 @@ class OneInFlight:
 
 
 class ReshardBarrier:
-    """Stops lanes after a reshard until everything that was sent on the old map has come back.
+    """Stops lanes after a reshard until all entries that were sent with the old map have returned.
 
     ``require_load`` requests a new shard map when an entry landed in another shard than predicted.
     """
@@ -80,14 +82,14 @@ class ReshardBarrier:
         self._closed: set[Group] = set()
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return ``now`` unless the lane has to wait for a map, or for entries that were sent on the old map."""
+        """Return ``now`` unless the lane has to wait for a map, or for entries that were sent with the old map."""
         return NEVER if self._holds or entry.group in self._closed else now
 
     def on_sent(self, entry: Entry, now: float) -> None:
-        """Do nothing: an entry is sent on the map in use."""
+        """Do nothing, because an entry is sent with the map in use."""
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Note where the entry landed, and whether it has come back for good."""
+        """Note the shard in which the entry landed, and whether its return is final."""
         if landed_in is not None and landed_in != entry.shard_id:
             self._closed.add(entry.group)
             self._require_load()
@@ -96,7 +98,7 @@ class ReshardBarrier:
             self._drained = not self._draining
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
-        """Wait for everything in flight that does not belong to a lane of the new map."""
+        """Wait for all entries in flight that do not belong to a lane of the new map."""
         self._draining.update(entry for entry in in_flight if not _belongs(entry, shard_map))
 
     def forget(self, group: Group) -> None:
@@ -104,17 +106,17 @@ class ReshardBarrier:
         self._closed.discard(group)
 
     def on_regrouped(self) -> None:
-        """Note that everything unsent is in the lanes of the map in use: they wait only for entries that were sent on the old map."""
+        """Note that all unsent records are in the lanes of the map in use, which now wait only for entries that were sent with the old map."""
         self._holds = bool(self._draining)
         self._closed.clear()
 
     def resume(self, *, reloaded: bool) -> None:
-        """Open the lanes if they have nothing to wait for any longer.
+        """Open the lanes if they need not wait any longer.
 
-        All entries of a response are handled before any lane opens. Otherwise, the success of entry 1 could let a record leave that overtakes
-        entry 2, which has to be sent again.
+        All entries of a response are handled before any lane opens. Otherwise, the success of entry 1 could release a record that
+        overtakes entry 2, which has to be sent again.
 
-        After a load (``reloaded``), lanes whose shard seemed closed open, too.
+        After a load (``reloaded``), lanes whose shard seemed closed are also opened.
         """
         if (reloaded or self._drained) and not self._draining:
             self._holds = False
@@ -122,17 +124,17 @@ class ReshardBarrier:
         self._drained = False
 
     def waits_for(self, entry: Entry) -> bool:
-        """Return whether the entry was sent on a map that is no longer in use."""
+        """Return whether the entry was sent with a map that is no longer in use."""
         return entry in self._draining
 
     @property
     def outstanding(self) -> int:
-        """Number of entries that were sent on an old map and are not back."""
+        """Number of entries that were sent with an old map and have not returned."""
         return len(self._draining)
 
 
 def ordering_error(topology: Topology, stream: StreamId) -> KinesisSdkError | None:
-    """Return why the records of a stream cannot be stored in order; None if they can, or if that is not known yet."""
+    """Return the reason why the records of a stream cannot be stored in order; None if they can, or if this is not known yet."""
     if topology.service_places:
         return PermanentAwsError(
             f"ordering='per_shard' is impossible: stream {stream} places records itself "
@@ -146,9 +148,9 @@ def ordering_error(topology: Topology, stream: StreamId) -> KinesisSdkError | No
 
 
 def _belongs(entry: Entry, shard_map: ShardMap | None) -> bool:
-    """Return whether a map has the entry's shard, with all hash keys of the entry.
+    """Return whether a map contains the entry's shard, and the shard has all hash keys of the entry.
 
-    A stream that was deleted and recreated may have other ranges for the same shard ids.
+    A stream that was deleted and recreated may have different ranges for the same shard ids.
     """
     shard_id = entry.shard_id
     if shard_map is None or shard_id is None or not shard_map.is_open(shard_id):

@@ -1,13 +1,15 @@
-"""Outcome of an attempt to store a Kinesis record: is it stored where every consumer reads it?
+"""Outcome of an attempt to store a Kinesis record: whether the record is stored where every consumer reads it.
 
 `check_placement` judges accepted records. A KCL discards an aggregate if any of its user records lies outside the range of the
 shard it was read from (`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the
-range of the shard that accepted it; otherwise all of it is sent again. A record that was not aggregated is stored wherever it landed.
+range of the shard that accepted it; otherwise the whole aggregate is sent again. A record that was not aggregated counts as stored in any
+shard.
 A single user record with a table of runs or with headers is in an aggregate: readers drop it from a shard to which its hash key does not
 belong.
 
-`stored_nothing` judges failures: of a call as a whole, or of an entry that was rejected. It is the only place that decides this. If it
-is wrong about an attempt that did store, the record is repeated without the mark by which readers recognize the repetition. The opposite
+`stored_nothing` decides about failures: of a call as a whole, or of an entry that was rejected. No other code decides this. If it returns
+True for an attempt that did store the record, the record is sent again without the mark by which readers recognize the repetition. The
+opposite
 error only delays a retry. So every doubtful case counts as unknown.
 """
 
@@ -28,18 +30,18 @@ from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry
 
 _TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
-"""Codes with which the service says that it did not read a request to its end. This is not certain: its front end may have read the
+"""Codes with which the service reports that it did not read a request to its end. This is not certain: its front end may have read the
 request."""
 
 _NEVER_SENT = frozenset({"CredentialRetrievalError", "MetadataRetrievalError"})
 """Errors of botocore before a request is signed."""
 
 _NO_DOCUMENT = frozenset({"", "Unknown", "ClientError"})
-"""Codes of responses without an error document, or with a truncated one: such a response may come from elsewhere. A status instead of
-a code says the same."""
+"""Codes of responses without an error document, or with a truncated error document: another server than Kinesis may have sent such a
+response. A status instead of a code has the same meaning."""
 
 _PROXY = "ProxyConnectionError"
-"""With a proxy, urllib3 1.26 reports every broken connection as this, even if it broke after the request was sent."""
+"""With a proxy, urllib3 1.26 reports every broken connection as this error, even if the connection broke after the request was sent."""
 
 
 class Placement(Enum):
@@ -53,10 +55,10 @@ class Placement(Enum):
 def check_placement(
     entry: Entry, actual_shard_id: str, shard_map: ShardMap | None, *, service_places: bool = False
 ) -> Placement:
-    """Return whether a Kinesis record landed where all its user records belong.
+    """Return whether a Kinesis record landed in the shard to which all its user records belong.
 
-    ``UNKNOWN_SHARD`` means: load a new map, then check again. ``service_places`` says that the stream places records without regard to
-    their hash keys.
+    ``UNKNOWN_SHARD`` means: load a new map, then check again. ``service_places`` is true if the stream places records regardless of their
+    hash keys.
     """
     if not entry.form.is_wrapped:
         return Placement.STORED
@@ -76,7 +78,7 @@ def fits_within(entry: Entry, hash_key_range: HashKeyRange) -> bool:
 
 
 def stored_nothing(error: KinesisSdkError) -> bool:
-    """Return whether an attempt that ended with this error stored nothing for certain.
+    """Return whether it is certain that an attempt with this error stored nothing.
 
     Certain cases: it was throttled; it was rejected with status 4xx (except 408) and an error document of the service; an entry was rejected
     with a code that means it would be rejected again; there was no connection, or there were no credentials. Not certain: a timeout, a

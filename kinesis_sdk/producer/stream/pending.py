@@ -1,7 +1,7 @@
-"""Pending records of a stream: user records without a final result, and final results on their way to the futures.
+"""Pending records of a stream: user records without a final result, and final results that have not reached the futures.
 
-A record is pending from `SendQueue.add` until it is stored or has failed with its real cause. It is in the list of exactly one Kinesis
-record in `PendingRecords.entries`, and its delivery state names that Kinesis record. Everything that was not sent can be grouped again
+A record is pending from `SendQueue.add` until it is stored or has failed. It is in the list of exactly one Kinesis
+record in `PendingRecords.entries`, and its delivery state names that Kinesis record. All records that were not sent can be grouped again
 from these lists, even after a caller was interrupted at an arbitrary instruction.
 """
 
@@ -24,10 +24,10 @@ class Settled(NamedTuple):
     """Final result of the user records of a stored Kinesis record, or of one record that failed.
 
     Attributes:
-        stored: Where they are stored; None if they failed.
-        error: Why they failed; None if they are stored.
+        stored: Shard and sequence number of the records; None if they failed.
+        error: Error of the records; None if they are stored.
         entry: The stored Kinesis record; None if they failed.
-        cost: Bytes that they are charged for.
+        cost: Bytes that are charged for the records.
         epoch: Flush epoch of the records without an epoch of their own.
         mixed: True if some of the records may have their own flush epoch.
     """
@@ -52,7 +52,7 @@ class StreamFailures:
     """Last failures of a stream's requests and loads: the cause that a record gets when it expires.
 
     Attributes:
-        request: Error of the last PutRecords call; None if it did not fail as a whole.
+        request: Error of the last PutRecords call; None unless the call failed as a whole.
         load: Error of the last load of the stream's facts, if records wait for a load.
         missing: True while the stream does not exist and its records wait: then nothing is sent.
     """
@@ -66,17 +66,17 @@ class StreamFailures:
 
     @property
     def latest(self) -> KinesisSdkError | None:
-        """Error of the last PutRecords call, else of the load that records wait for; None if neither failed."""
+        """Error of the last PutRecords call, otherwise of the load that records wait for; None if neither failed."""
         return self.request or self.load
 
     @property
     def why_missing(self) -> KinesisSdkError | None:
-        """Error that reported the missing stream: of the last load, else of the last PutRecords call."""
+        """Error that reported the missing stream: of the last load, otherwise of the last PutRecords call."""
         return self.load if isinstance(self.load, ResourceNotFoundError) else self.latest
 
 
 class PendingRecords:
-    """Records of a stream that have no final result yet, and the results on their way to the futures. Not thread-safe.
+    """Records of a stream that have no final result yet, and results that have not reached the futures. Not thread-safe.
 
     Attributes:
         entries: Kinesis records whose user records have no final result yet, oldest first.
@@ -112,11 +112,11 @@ class PendingRecords:
 
     @property
     def count(self) -> int:
-        """Number of records without a final result. Wrong while records of an entry have moved on without their neighbors."""
+        """Number of records without a final result. The number is wrong while only some records of an entry have moved on."""
         return sum([len(entry.records) for entry in self.entries])
 
     def take_settled(self) -> list[Settled]:
-        """Return the final results since the last call. `Completion` gives them to the futures without the lock."""
+        """Return the final results since the last call. `Completion` passes them to the futures without holding the lock."""
         settled, self.settled = self.settled, []
         return settled
 
@@ -126,7 +126,7 @@ class PendingRecords:
             self._newly_held += entry.sealed_size
 
     def take_newly_held(self) -> int:
-        """Return the bytes held in addition to user records since the last call, less the bytes that are no longer held."""
+        """Return by how many bytes the memory held in addition to user records has grown since the last call; may be negative."""
         change, self._newly_held = self._newly_held, 0
         return change
 
@@ -137,7 +137,7 @@ class PendingRecords:
                 self._newly_held -= entry.sealed_size
 
     def stored(self, entry: Entry, stored: Stored) -> None:
-        """Settle the user records of a Kinesis record that is stored."""
+        """Settle the user records of a stored Kinesis record."""
         counters, records = self.counters, entry.records
         counters.user_records_stored += len(records)
         counters.user_bytes_stored += entry.aggregate.payload_size
@@ -149,7 +149,10 @@ class PendingRecords:
     def fail(
         self, record: BufferedRecord, started: float, now: float, code: str, error: KinesisSdkError
     ) -> None:
-        """Note an attempt that ended with an error, and fail its user record. Not for an attempt that `AttemptLog` has noted already."""
+        """Note an attempt that ended with an error, and fail its user record.
+
+        Do not call this for an attempt that `AttemptLog` has already noted.
+        """
         record.add_failed_attempt(started, now, code, str(error))
         self._settle_failure(record, "not stored", error)
 
@@ -160,9 +163,9 @@ class PendingRecords:
         self.drop_empty((entry,))
 
     def fail_expired(self, record: BufferedRecord, now: float, why: str) -> None:
-        """Fail a user record whose time-to-live has ended. ``why`` is the part of the error's text that says what the record waited for.
+        """Fail a user record whose time-to-live has ended. ``why`` is the part of the error's text that names the reason for the wait.
 
-        Its attempts are noted already. The attempt ``Expired`` that is added here was not sent.
+        Its attempts are noted already. The attempt ``Expired`` that is added here does not stand for a request.
         """
         self.counters.expired_user_records += 1
         failures = self.failures
@@ -179,7 +182,7 @@ class PendingRecords:
         self._settle_failure(record, text, cause)
 
     def drop_empty(self, entries: Iterable[Entry] | None = None) -> None:
-        """Forget Kinesis records whose user records have all failed or moved to other Kinesis records; None checks all."""
+        """Forget Kinesis records whose user records have all failed or moved to other Kinesis records; None checks all Kinesis records."""
         for entry in list(self.entries) if entries is None else entries:
             if entry.is_empty:
                 self._forget(entry)

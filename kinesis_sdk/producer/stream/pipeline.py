@@ -7,7 +7,8 @@
 | `SendQueue` | how records become requests, and when each may leave |
 | `ResponseHandler` | what responses, failures and shard maps mean for them |
 
-The engine gives records to the `queue`. The I/O loop takes requests from it and tells `responses` their outcomes. A user record is owned
+The engine gives records to the `queue`. The I/O loop takes requests from the pipeline and reports their outcomes to `responses`. A user
+record is owned
 by exactly one component at a time: an open aggregate, a lane, the collector, an isolated request, a request in flight, the entries that
 wait for a shard map, the backoff before a third or later retry, or the settled list.
 """
@@ -39,11 +40,11 @@ class StreamPipeline:
     """The producer's state of one stream. Not thread-safe: the engine calls it under its lock.
 
     Attributes:
-        known: Open aggregates, for the fast path of `put`: one object and one dict as long as the pipeline exists.
-        buffered_time: Seconds after `put` at which a record leaves at the latest, unless its shard's rate limit holds it.
+        known: Open aggregates for the fast path of `put`: the same object and dict as long as the pipeline exists.
+        buffered_time: Maximum seconds between the put and the request of a record, unless its shard's rate limit holds it.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
         max_record_size: Maximum bytes (data and partition key) of a user record, as far as is known.
-        wrapping: Bytes of the stream's limit that a user record cannot use, because it is sent as an aggregate of one.
+        wrapping: Bytes of the stream's limit that a user record cannot use, because it is sent as an aggregate with one record.
         plain_record_size: Maximum bytes of data that fit into `max_record_size` with any partition key.
         place: Place among the streams that take turns; set by the agenda of the I/O loop, as is `next_poll`.
         next_poll: Monotonic seconds at which the I/O loop polls the pipeline; minus infinity for the next turn, infinity for never.
@@ -82,7 +83,7 @@ class StreamPipeline:
         self._update_record_size()
 
     def on_facts(self, facts: StreamFacts, now: float) -> None:
-        """Handle a successful load of the stream's facts; raise `ProtocolError` as `ResponseHandler.on_facts`."""
+        """Handle a successful load of the stream's facts; like `ResponseHandler.on_facts`, raise `ProtocolError`."""
         self.responses.on_facts(facts, now)
         self._update_record_size()
 
@@ -94,7 +95,7 @@ class StreamPipeline:
 
     @property
     def counters(self) -> Counters:
-        """Counts of the stream so far."""
+        """Counts of the stream since the start."""
         counters = self.pending.counters
         # Not counted one by one: every accepted record is still pending, or settled.
         counters.begun_anew_records = self.stamps.begun_anew

@@ -1,7 +1,7 @@
 """Handling of responses, failed calls and shard maps: the decisions about the Kinesis records of a stream.
 
 Each entry of a response is stored, failed, sent again, or, if it landed in a shard that the shard map does not know, deferred until the
-next map. In each case, `SendQueue.returned` is told exactly once.
+next map. In each case, `SendQueue.returned` is called exactly once.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _ABOUT_ONE_RECORD = frozenset({"ValidationException", "InvalidArgumentException"
 """Codes with which Kinesis rejects a whole request because of one bad entry."""
 
 _MAX_SINGLE_REJECTIONS = 100
-"""After this many rejections of single records in a row, with nothing stored between, requests are no longer divided: the cause is
-not a single record."""
+"""After this many consecutive rejections of single records without a stored record in between, requests are no longer divided, because the
+cause is not a single record."""
 
 
 class Deferred(NamedTuple):
@@ -193,7 +193,7 @@ class ResponseHandler:
         queue.resume_lanes(now, reloaded=True)
 
     def abandon(self, now: float, error: KinesisSdkError) -> None:
-        """Fail every record without a final result, in flight or not. The caller must drop responses that still come."""
+        """Fail every record without a final result, in flight or not. The caller must drop responses that arrive later."""
         self.deferred.clear()
         self._queue.withdraw_in_flight()
         self._fail_unsent(now, type(error).__name__, error)
@@ -205,7 +205,7 @@ class ResponseHandler:
     ) -> None:
         """Settle an accepted entry, defer it, or send its records again.
 
-        With ``last_chance``, the entry is sent again instead of deferred. ``landed_in`` is its shard, if this is the response to its
+        With ``last_chance``, the entry is sent again instead of being deferred. ``landed_in`` is its shard, if this is the response to its
         request.
         """
         topology = self._topology
@@ -276,8 +276,8 @@ class ResponseHandler:
     ) -> None:
         """Note the attempt for every user record of an entry; fail the expired records, and send the remaining ones again.
 
-        ``ended`` is when the attempt ended. ``now`` is the present if that is later: the placement of a deferred entry is checked after
-        the next load of the shard map.
+        ``ended`` is when the attempt ended. ``now`` is later than the end of the attempt for a deferred entry, whose placement is checked
+        after the next load of the shard map.
         """
         if not nothing_stored:
             self._queue.stamps.keep(entry)
@@ -296,7 +296,7 @@ class ResponseHandler:
     def _divide(self, batch: Batch, now: float) -> bool:
         """Divide a rejected request; further rejections divide its parts, until the bad record is alone.
 
-        Return False if there is nothing to divide, or if dividing does not help: then all of it fails.
+        Return False if the request cannot be divided, or if dividing does not help; then all its records fail.
         """
         entries = batch.entries
         if len(entries) == 1 and entries[0].size > DEFAULT_RECORD_LIMIT:
@@ -321,7 +321,8 @@ class ResponseHandler:
         """Return whether a rejected request is sent again after a load of the stream's summary.
 
         Kinesis rejects a request with records without a partition key if the stream does not place records itself. If the producer assumes
-        that it does, the stream has changed. The load shows it: then records without a key fail, and the remaining ones are sent. Each of
+        that it does so, the stream has changed. The load shows this; then records without a key fail, and the other records are sent. Each
+        of
         these records is sent again for this reason only once.
         """
         first = next((entry for entry in batch.entries if not entry.aggregate.partition_key), None)
@@ -347,5 +348,5 @@ class ResponseHandler:
         self._pending.drop_empty()
 
     def _waits_for_stream(self, error: KinesisSdkError) -> bool:
-        """Return whether the error says that the stream is missing, and records wait for it."""
+        """Return whether the error reports a missing stream, and records wait for the stream."""
         return isinstance(error, ResourceNotFoundError) and self._config.missing_stream == "wait"

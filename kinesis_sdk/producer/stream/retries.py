@@ -1,7 +1,7 @@
 """Failed attempts of user records, and the backoff before a record is sent again.
 
-For its first two retries, a record goes back into an aggregate at once, with a deadline of half the buffered time, as in the KPL. If
-the aggregate fills, the record leaves with it. From the third retry on, it waits here until its backoff has ended. Otherwise an
+For its first two retries, a record goes back into an aggregate at once, with a deadline of half the buffered time, as in the KPL. If the
+aggregate is full earlier, the record is sent with it. From the third retry on, it waits here until its backoff has ended. Otherwise an
 aggregate that fills at once, or a record that is not aggregated, would be sent again as fast as Kinesis can reject it
 (amazon-kinesis-producer#35, #183).
 """
@@ -20,19 +20,20 @@ _FLUSH_DELAY = 0.1
 _FIRST_DELAY = 0.02
 _MAX_DELAY = 1.0
 """Seconds of backoff. The first two retries of a record wait for half the buffered time, as in the KPL, but at least
-`_FIRST_DELAY`. Each further retry waits twice as long as the retry before it, at most `_MAX_DELAY`. That bounds the attempts that a record
-remembers, and the requests that a producer without buffered time sends to a throttled shard."""
+`_FIRST_DELAY`. Each further retry waits twice as long as the retry before it, at most `_MAX_DELAY`. This bounds the number of attempts
+that are stored for a record, and of requests that a producer without buffered time sends to a throttled shard."""
 
 _QUICK_RETRIES = 2
 
 LAST_CHANCE = 1.0
-"""Seconds before its expiry at which a record leaves its aggregate at the latest, so that it is still sent."""
+"""A record leaves its aggregate at least this number of seconds before it expires, so that it is still sent."""
 
 
 class AttemptLog:
     """Notes failed attempts in the histories of user records. Records with equal attempts share one object. Not thread-safe.
 
-    A record that keeps failing remembers some dozens of attempts. If it did not share them, they would cost more memory than the record.
+    A record that keeps failing has some tens of attempts. If records did not share these objects, the attempts would use more memory than
+    the record.
     """
 
     __slots__ = ("_attempts", "_errors", "_response")
@@ -86,7 +87,7 @@ class Retries:
     def delay(self, record: BufferedRecord, left: float, *, hurry: bool) -> float:
         """Return the seconds until a record is sent again, after its last attempt was noted.
 
-        ``left`` are the seconds until it expires. ``hurry`` says that a flush waits for it.
+        ``left`` are the seconds until it expires. ``hurry`` is true if a flush waits for the record.
         """
         delay = min(self._delay, _FLUSH_DELAY) if hurry else self._delay
         repeated = len(record.history or ()) - _QUICK_RETRIES
@@ -95,11 +96,11 @@ class Retries:
         return min(delay, left - min(LAST_CHANCE, left / 2))
 
     def backs_off(self, record: BufferedRecord) -> bool:
-        """Return whether the record is held until its deadline. Else it may leave as soon as an aggregate fills."""
+        """Return whether the record is held until its deadline. Otherwise it may be sent as soon as an aggregate is full."""
         return len(record.history or ()) > _QUICK_RETRIES
 
     def hold(self, record: BufferedRecord, entry: Entry, until: float) -> None:
-        """Hold a record until a moment (monotonic seconds). It stays in the list of its present Kinesis record."""
+        """Hold a record until a moment (monotonic seconds). The record stays in the list of its current Kinesis record."""
         self._pushed += 1
         heapq.heappush(self._waiting, (until, self._pushed, record, entry))
 
@@ -111,11 +112,11 @@ class Retries:
 
     @property
     def next_due(self) -> float:
-        """Moment at which `take_due` has something to yield; infinity if nothing is held."""
+        """Time at which `take_due` will yield a record; infinity if no record is held."""
         return self._waiting[0][0] if self._waiting else float("inf")
 
     def clear(self) -> None:
-        """Forget all records: their owner puts them elsewhere."""
+        """Forget all records, because their owner moves them elsewhere."""
         self._waiting.clear()
 
     def __len__(self) -> int:

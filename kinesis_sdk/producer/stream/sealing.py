@@ -1,4 +1,4 @@
-"""Sealing of closed aggregates: the size at which they are closed, their way through the pool, and aggregates that stay too large.
+"""Sealing of closed aggregates: the size at which they are closed, the tasks for the pool, and aggregates that are too large after sealing.
 
 ```
 OPEN ──closed──► SEALING, in its lane ──pool thread──► READY: sealed, or plain if that is not larger ──► sent
@@ -8,8 +8,8 @@ OPEN ──closed──► SEALING, in its lane ──pool thread──► READY
 
 The estimate decides only at which size the next aggregate is closed. From READY on, every size is exact.
 
-The sealed form is kept with its Kinesis record, and charged to the buffer, until the record has its result. Records that leave their
-Kinesis record (a retry without ordered mode, another shard map) take only their payloads along, and are sealed again.
+The sealed form is kept with its Kinesis record, and charged to the buffer, until the record has its result. Records that move to another
+Kinesis record (a retry without ordered mode, another shard map) keep only their payloads, and are sealed again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LARGEST_BODY = 8 * 1024 * 1024
 """Maximum bytes of an aggregate before it is sealed: half of the readers' limit."""
 
 _GROUP = 256 * 1024
-"""Bytes before sealing that one thread seals in a row: waking a thread for each 25 KB costs more than sealing them."""
+"""Bytes (before sealing) that one thread seals in one task, because waking a thread for each 25 KB costs more than sealing them."""
 
 _SMALLEST = 256
-"""Bytes below which an aggregate is sent plain: the envelope of a sealed body would cost more than it saves."""
+"""An aggregate with fewer bytes is sent plain, because the envelope of a sealed body would cost more than sealing saves."""
 
 _WEIGHT = 1 / 8
 _GROWTH = 4
@@ -45,8 +45,8 @@ _LONGEST_PAUSE = 4_096
 class SizeEstimate:
     """Estimate of how small the aggregates of one stream become. Pure, not thread-safe.
 
-    It is the mean ratio of sealed to plain size, recent ratios counting most, plus twice its mean deviation as a margin. Aggregates grow
-    at most four-fold from one to the next; the first ones are packed as if sealing saved nothing.
+    It is the weighted mean ratio of sealed to plain size, in which recent ratios count most, plus twice the mean deviation as a margin.
+    Each aggregate is at most four times as large as the previous one; the first aggregates are filled as if sealing saved nothing.
     """
 
     __slots__ = ("_deviation", "_largest", "_pause", "_poor", "_ratio", "_skipped")
@@ -61,18 +61,18 @@ class SizeEstimate:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether aggregates of the stream become smaller, as far as is known."""
+        """Whether sealing makes aggregates of the stream smaller, according to the estimate."""
         return self._poor < _POOR_SEALS
 
     def inner_for(self, target: int) -> int:
-        """Return the plain size at which to close the next aggregate, so that it has ``target`` bytes when it is sealed."""
+        """Return the plain size at which to close the next aggregate, so that it has ``target`` bytes after sealing."""
         if not self._largest or not self.is_worth_it:
             return target
         inner = int(target / (self._ratio + 2 * self._deviation))
         return max(target, min(inner, _GROWTH * max(self._largest), _LARGEST_BODY))
 
     def wants_trial(self) -> bool:
-        """Return whether to seal the next aggregate: always if it is worth it, else after 16, 32, ... 4,096 plain aggregates."""
+        """Return whether to seal the next aggregate: always if sealing saves bytes, otherwise after 16, 32, ... 4,096 plain aggregates."""
         if self.is_worth_it:
             return True
         self._skipped += 1
@@ -100,9 +100,9 @@ class SizeEstimate:
 
 
 class SealTask:
-    """One aggregate to seal. `run` may be called on any thread; everything else belongs to the producer's lock.
+    """One aggregate to seal. `run` may be called on any thread; all other access requires the producer's lock.
 
-    ``result`` is its sealed form, None before `run` and after a failure; ``error`` is the failure.
+    ``result`` is the sealed form, None before `run` and after a failure; ``error`` is the failure.
     """
 
     __slots__ = ("_codec", "entry", "error", "result")
@@ -114,7 +114,7 @@ class SealTask:
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Seal it. A closed aggregate does not change, even if its records are moved meanwhile."""
+        """Seal it. A closed aggregate does not change, even if its records are moved in the meantime."""
         try:
             self.result = self.entry.aggregate.seal_with(self._codec)
         except Exception as error:  # noqa: BLE001 - a codec is another package's code; the caller logs it
@@ -122,7 +122,7 @@ class SealTask:
 
 
 class Sealing:
-    """Dispatch policy that keeps an entry in its lane until it is sealed, or is known to be sent plain. Not thread-safe."""
+    """Dispatch policy that keeps an entry in its lane until it is sealed, or until it is decided that it is sent plain. Not thread-safe."""
 
     __slots__ = ("_codec", "_out", "_settled", "_waiting", "estimate")
 
@@ -133,7 +133,7 @@ class Sealing:
         self._out: dict[Entry, SealTask] = {}
 
     def want(self, entry: Entry, limit: int) -> None:
-        """Take an entry that joins its lane. An entry that returns to it is left as it was."""
+        """Handle an entry that is added to its lane. An entry that returns to its lane is not changed."""
         if entry.chosen is not None or entry in self._waiting or entry in self._out:
             return
         size = entry.aggregate.size
@@ -148,7 +148,7 @@ class Sealing:
         return bool(self._waiting)
 
     def take(self) -> Sequence[Sequence[SealTask]]:
-        """Return the tasks since the last call, in groups for one thread each. Run each task, and give it back to `finish`."""
+        """Return the tasks since the last call, in groups for one thread each. Run each task, and pass it to `finish`."""
         taken, self._waiting = self._waiting, {}
         self._out.update(taken)
         groups: list[list[SealTask]] = []
@@ -174,14 +174,14 @@ class Sealing:
     # ------------------------------------------------------------------ dispatch policy
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return ``now`` once the form in which the entry is sent is known, else infinity: it is still being sealed."""
+        """Return ``now`` once the form in which the entry is sent is known; infinity while the entry is being sealed."""
         return NEVER if entry in self._out or entry in self._waiting else now
 
     def on_sent(self, entry: Entry, now: float) -> None:
-        """Do nothing: the form to send is chosen already."""
+        """Do nothing, because the form to send is already chosen."""
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Do nothing: the entry keeps the form in which it was sent."""
+        """Do nothing, because the entry keeps the form in which it was sent."""
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
         """Do nothing: shards do not matter."""

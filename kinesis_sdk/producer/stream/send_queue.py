@@ -1,13 +1,14 @@
-"""Send queue of one stream: from new user records to PutRecords requests, and back again for a retry.
+"""Send queue of one stream: turns new user records and retries into PutRecords requests.
 
 ```
 add ─► open aggregates ─► lanes (one per shard, dispatch policies; sealing) ─► collector ─► poll: requests
             ▲                  ▲                                                     │
             └── retry ─────────┴── retry in ordered mode, parts ◄──── returned ◄─────┘
 ```
-Two places tell the dispatch policies: `Lane.release`, which sends a Kinesis record, and `SendQueue.returned`, to which it comes back.
-Until its last user record has left or has a final result, the Kinesis record is also in `PendingRecords.entries`. The queue can be
-rebuilt from there, which undoes a `put` that a signal handler interrupted (`KeyboardInterrupt`).
+Two methods notify the dispatch policies: `Lane.release`, which sends a Kinesis record, and `SendQueue.returned`, which is called when it
+returns.
+Until its last user record has left or has a final result, the Kinesis record is also in `PendingRecords.entries`. The queue can be rebuilt
+from `PendingRecords.entries`, which undoes a `put` that a signal handler interrupted (`KeyboardInterrupt`).
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from kinesis_sdk.producer.stream.topology import Admission, Topology, why_header
 
 _COLLECTION_DELAY = 0.05
 _COLLECTION_DELAY_SHARE = 0.2
-"""A request leaves at most min(50 ms, 20 % of the buffered time) after the buffered time of its oldest record, as in the KPL. All
-aggregates that would leave within twice that time go with it. So they are as full as if each left after its own buffered time."""
+"""A request is sent at most min(50 ms, 20 % of the buffered time) after the buffered time of its oldest record, as in the KPL. It includes
+all aggregates that would be sent within twice that time. So aggregates are as full as if each was sent after its own buffered time."""
 
 _MAX_LANES = 4_096
-"""Without a map, each hash key has a lane. Beyond this number of lanes, empty lanes are forgotten."""
+"""Without a shard map, each hash key has a lane. Beyond this number of lanes, empty lanes are forgotten."""
 
 UNLIMITED = 2**62
-"""Limit of an aggregate whose records are known to fit."""
+"""Size limit for an aggregate whose records certainly fit."""
 
 
 class SendQueue:
@@ -61,7 +62,7 @@ class SendQueue:
         buffered_time: Seconds after `put` at which a record leaves at the latest, unless its shard's rate limit holds it.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
         lanes: Queues of closed aggregates by shard, or by hash key while no shard is predicted.
-        policies: They decide when the head of a lane leaves, and are asked in this order.
+        policies: Policies that decide when the first entry of a lane leaves; they are called in this order.
         pause: Decides when a request leaves.
     """
 
@@ -126,7 +127,7 @@ class SendQueue:
     # ------------------------------------------------------------------ callers
 
     def add(self, record: BufferedRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
-        """Take a new record; return whether a Kinesis record is ready, so that `next_event` may be earlier than before."""
+        """Add a new record; return whether a Kinesis record is ready, so that `next_event` may be earlier than before."""
         if self._in_order:
             self._accepted += 1
             record.order = self._accepted
@@ -143,7 +144,7 @@ class SendQueue:
         )
 
     def flush(self, epoch: int, now: float) -> None:
-        """Send everything that is buffered without waiting for deadlines. Retries up to this flush epoch are quick, too."""
+        """Send all buffered records without waiting for deadlines. Retries up to this flush epoch are also sent sooner."""
         self._flushed_epoch = max(self._flushed_epoch, epoch)
         for entry in self.aggregator.close_all():
             entry.urgent = True
@@ -208,7 +209,7 @@ class SendQueue:
         return batches
 
     def next_event(self, now: float, slots: int) -> float:
-        """Return the moment at which `poll` or a load has something to do (monotonic seconds); infinity if never."""
+        """Return the time at which `poll` or a load is due (monotonic seconds); infinity if neither will be."""
         events = [
             self.aggregator.next_deadline,
             self._collector.next_expiry,
@@ -240,7 +241,7 @@ class SendQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way that would make room.
+        """Whether no record in flight would make room.
 
         The remaining records wait in open aggregates, for a retry, or for a stream that does not exist.
         """
@@ -257,17 +258,17 @@ class SendQueue:
 
     @property
     def next_retry(self) -> float:
-        """Moment at which the first record that waits for its third or a later retry is due; infinity if none waits."""
+        """Time at which the first record that waits for its third or a later retry is due; infinity if no record waits."""
         return self._retries.next_due
 
     # ------------------------------------------------------------------ sealing
 
     def take_unsealed(self) -> Sequence[Sequence[SealTask]]:
-        """Return the aggregates to seal since the last call, in groups. Seal each group on any thread, and give it back to `seals_ended`."""
+        """Return the aggregates to seal since the last call, in groups. Seal each group on any thread, and pass it to `seals_ended`."""
         return () if self._sealing is None else self._sealing.take()
 
     def seals_ended(self, tasks: Sequence[SealTask], now: float) -> None:
-        """Let sealed Kinesis records leave; divide records that are larger than the stream's record limit."""
+        """Release sealed Kinesis records; divide those that are larger than the stream's record limit."""
         for task in tasks:
             self._seal_ended(task, now)
 
@@ -291,7 +292,7 @@ class SendQueue:
     # ------------------------------------------------------------------ back from a request
 
     def returned(self, entry: Entry, how: Returned, landed_in: str | None = None) -> None:
-        """Note that a Kinesis record came back: from the network, or from the collector if it was not sent.
+        """Note that a Kinesis record returned: after a request, or from the collector if it was not sent.
 
         ``landed_in`` is the shard that accepted it, if this is the response to its request.
         """
@@ -360,7 +361,7 @@ class SendQueue:
             self._regroup_wanted = True
 
     def halve(self, batch: Batch) -> None:
-        """Send a rejected request again as two, before everything else."""
+        """Divide a rejected request into two, which are sent before all other requests."""
         entries = batch.entries
         for entry in entries:
             self.returned(entry, Returned.HALVED)
@@ -423,10 +424,10 @@ class SendQueue:
         self._pending.drop_empty((parked,))
 
     def on_stream_changed(self) -> None:
-        """Tell the policies that another shard map is in use, or none, before anything is grouped by it.
+        """Notify the policies that another shard map, or no shard map, is in use, before records are grouped by it.
 
-        A stream that was deleted may come back with other ranges for the same shard ids. Entries in flight were sent by the old ranges, and may
-        have to be sent again before records that are in other lanes by then.
+        A stream that was deleted may be recreated with different ranges for the same shard ids. Entries in flight were sent according to
+        the old ranges, and may have to be sent again before records that are in other lanes by then.
         """
         in_flight = self._out()
         for policy in self.policies:
@@ -455,8 +456,8 @@ class SendQueue:
     def forgive(self, gap: float, now: float) -> None:
         """Do not count a freeze of the process (``gap`` seconds, up to ``now``) against the time-to-live of its records.
 
-        Nothing could be sent meanwhile, so failing a record for the freeze would lose the record for no reason. Records that are due
-        leave at once. Requests in flight fail by themselves, and are retried.
+        No record could be sent during the freeze, so a record that failed because of it would be lost for no reason. Records that are due
+        are sent at once. Requests in flight fail by themselves, and are retried.
         """
         for record in self._pending.live:
             if record.arrived < now - gap / 2:  # not records that came after it, before the clock was read
@@ -466,7 +467,8 @@ class SendQueue:
     def take_unsent(self, without: BufferedRecord | None = None) -> list[DetachedRecord]:
         """Remove and return every record that is not in flight, oldest first, or in order of acceptance in ordered mode.
 
-        They stay pending: put them elsewhere or fail them, then call `PendingRecords.drop_empty`. ``without`` was not accepted: it is left out.
+        The records stay pending: move them elsewhere or let them fail, then call `PendingRecords.drop_empty`. ``without`` is left out,
+        because it was not accepted.
         """
         self._pending.finish_interrupted(without)
         out = self._out()
@@ -488,14 +490,14 @@ class SendQueue:
         return detached
 
     def withdraw_in_flight(self) -> None:
-        """Stop waiting for requests in flight. Responses that still come must be dropped."""
+        """Stop waiting for requests in flight. Responses that arrive later must be dropped."""
         for entry in self._out():
             self.stamps.keep(entry)
             self.returned(entry, Returned.WITHDRAWN)
         self._in_flight.clear()
 
     def expiry(self, record: BufferedRecord) -> float:
-        """Return when a record fails if it is not stored (monotonic seconds)."""
+        """Return the time at which a record fails if it is not stored (monotonic seconds)."""
         return record.arrived + self.record_ttl + record.grace
 
     # ------------------------------------------------------------------ into aggregates
@@ -510,7 +512,7 @@ class SendQueue:
         expires: float,
         now: float,
     ) -> bool:
-        """Put a record into the aggregate of its predicted shard; return whether a Kinesis record is ready."""
+        """Add a record to the aggregate of its predicted shard; return whether a Kinesis record is ready."""
         topology = self._topology
         shard_map = topology.shard_map
         group: Group
@@ -551,7 +553,7 @@ class SendQueue:
         expires: float,
         now: float,
     ) -> None:
-        """Keep a record until a load says how to group it; fail it if that is impossible."""
+        """Keep a record until a load shows how to group it; let it fail if that is impossible."""
         parked = self._parked
         if parked is None:
             parked = self._parked = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
@@ -585,14 +587,14 @@ class SendQueue:
         self._pending.fail_entry(holder, now, now, "HeadersImpossible", problem)
 
     def _place_all(self, detached: list[DetachedRecord], now: float) -> None:
-        """Put detached records into aggregates. A flush that waits for them continues."""
+        """Put detached records into aggregates. A flush that waits for these records continues."""
         for item in detached:
             self._place_again(item, now)
         if any(item.epoch <= self._flushed_epoch for item in detached):
             self.flush(self._flushed_epoch, now)
 
     def _place_again(self, detached: DetachedRecord, now: float) -> None:
-        """Put a detached record into an aggregate, or hold it back if an earlier attempt may have stored it."""
+        """Add a detached record to an aggregate, or hold it back if an earlier attempt may have stored it."""
         record, data, epoch = detached
         if self._is_held(record, now):
             entry = record._delivery.entry
@@ -604,7 +606,7 @@ class SendQueue:
         self.place(record, data, record.hash_key, epoch, due, self.expiry(record), now)
 
     def _is_held(self, record: BufferedRecord, now: float) -> bool:
-        """Return whether a record waits outside its lane. In ordered mode it waits at its position; see `HoldOff`."""
+        """Return whether a record waits outside its lane. In ordered mode, the record waits at its position in the lane; see `HoldOff`."""
         return not self._in_order and record.held_until > now
 
     def _new_aggregator(self) -> Aggregator:
@@ -685,7 +687,7 @@ class SendQueue:
         return self.lanes.pop(group)
 
     def _regroup_in_order(self, now: float) -> None:
-        """Put everything unsent into the lanes of the map in use, in order of acceptance."""
+        """Put all unsent records into the lanes of the map in use, in order of acceptance."""
         self._regroup_wanted = False
         detached = self.take_unsent()
         shard_map = self._topology.shard_map
@@ -718,7 +720,7 @@ class SendQueue:
         self._collector.add(entry, deadline)
 
     def _next_request(self, now: float) -> Batch | None:
-        """Cut a request that may leave now; None if there is none."""
+        """Return a request that may be sent now; None if there is none."""
         index = self._next_isolated()
         if index is not None:
             batch = self._isolated[index]
@@ -745,7 +747,7 @@ class SendQueue:
         return None
 
     def _next_isolated(self) -> int | None:
-        """Return the index of the first isolated request that may leave; None if there is none."""
+        """Return the index of the first isolated request that may be sent; None if there is none."""
         limit = self._in_flight_limit
         if limit is None:
             return 0 if self._isolated else None
@@ -758,13 +760,13 @@ class SendQueue:
         return Collector(self._config.collection_max_count, self._config.collection_max_size)
 
     def _out(self) -> set[Entry]:
-        """Return the entries in flight: in a request, or accepted by a shard that the map does not know."""
+        """Return the entries in flight: in a request, or accepted by a shard that is not in the map."""
         return {entry for batch in self._in_flight for entry in batch.entries} | self._deferred
 
     # ------------------------------------------------------------------ back from lanes and network
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:
-        """Fail the expired user records of a Kinesis record, and queue the remaining ones again."""
+        """Let the expired user records of a Kinesis record fail, and queue the other user records again."""
         lane = self.lanes.get(entry.group) if self._in_order and entry.shard_id is not None else None
         self.returned(entry, Returned.EXPIRED)
         for record in entry.records:

@@ -1,4 +1,4 @@
-"""Knowledge about a stream: its shard map, its record size limit, and whether it places records itself.
+"""Facts about a stream: its shard map, its record size limit, and whether it places records itself.
 
 States: NEEDED (no map, or a mismatch that is newer than the map) → LOADING → READY, and NEEDED again after a failure, with exponential
 backoff. The map in use stays in use while a new one loads.
@@ -18,11 +18,11 @@ from kinesis_sdk.producer.config import ProducerConfig
 
 MISSING_BACKOFF = 2.0
 _RETRIES, _RETRIES_WHILE_MISSING = Backoff(0.2, 30.0), Backoff(0.2, MISSING_BACKOFF)
-"""Longest pause, in seconds, between two loads while records wait for a stream that does not exist."""
+"""Longest pause, in seconds, between two loads while records wait for a missing stream."""
 
 _MIN_INTERVAL = 0.5
-"""Seconds between two loads. ListShards allows 1,000 calls per second and stream, but a stream that is resharded may show its new
-shards only after a moment, and faster loads would not help."""
+"""Seconds between two loads. ListShards allows 1,000 calls per second and stream, but a stream that is resharded may list its new shards
+only after some time, and faster loads would not help."""
 
 
 _DOUBT_INTERVAL = 60.0
@@ -30,17 +30,17 @@ _DOUBT_INTERVAL = 60.0
 
 
 DEFAULT_RECORD_LIMIT = 1024 * 1024
-"""Maximum bytes of a Kinesis record while the stream's own limit is not known; every stream takes it."""
+"""Maximum bytes of a Kinesis record while the stream's own limit is unknown; every stream accepts records of this size."""
 
 
 class StreamFacts(NamedTuple):
     """Result of one load.
 
     Attributes:
-        shards: The open shards; None without the permission for ListShards (then only equal hash keys share an aggregate).
-        max_record_size: Maximum bytes of a Kinesis record; None if not known.
-        service_places: Whether the stream places records itself (record distribution AUTO); None if not known.
-        date: Time that Kinesis had reached before the load ended (epoch seconds), from a ``Date`` header; None if not known.
+        shards: The open shards; None without the permission for ListShards (then only records with equal hash keys share an aggregate).
+        max_record_size: Maximum bytes of a Kinesis record; None if unknown.
+        service_places: Whether the stream places records itself (record distribution AUTO); None if unknown.
+        date: Time at Kinesis before the load ended (epoch seconds), from a ``Date`` header; None if unknown.
     """
 
     shards: Sequence[Shard] | None
@@ -50,7 +50,7 @@ class StreamFacts(NamedTuple):
 
 
 class Admission(Enum):
-    """Handling of a record that not every stream takes."""
+    """Handling of a record that not every stream accepts."""
 
     SEND = "send"
     WAIT = "wait"
@@ -58,7 +58,7 @@ class Admission(Enum):
 
 
 class Topology:
-    """The state above. Pure: the I/O loop loads; this object decides when, and keeps the result."""
+    """The state above. This class makes no calls: the I/O loop loads the facts, and this object decides when and keeps the result."""
 
     __slots__ = (
         "_backoffs",
@@ -106,7 +106,7 @@ class Topology:
     def keyless(self, now: float) -> Admission:
         """Return whether a record without a partition key may be sent, waits, or is rejected.
 
-        Only streams that place records themselves accept it. Until the first summary has been read, the record waits, unless the
+        Only streams that place records themselves accept such a record. Until the first summary has been read, the record waits, unless the
         configuration says that the stream needs keys. If the load of the summary fails, the configuration decides.
         """
         if not self.described:
@@ -123,7 +123,8 @@ class Topology:
     def headed(self) -> Admission:
         """Return whether a record with headers may be sent, waits, or is rejected.
 
-        Streams that place records themselves take no headers: headers need an aggregate, and readers drop an aggregate in a shard where its keys do not belong. With a shard map, such records
+        Streams that place records themselves do not support headers, because headers need an aggregate, and readers drop an aggregate in a
+        shard to which its keys do not belong. With a shard map, such records
         need not wait: if the stream begins to place records itself, the shards in which aggregates land show it.
         """
         if self.described and self.service_places:
@@ -133,7 +134,7 @@ class Topology:
         return Admission.WAIT
 
     def why_keys_are_needed(self, stream: StreamId) -> str:
-        """Return why a record without a partition key is rejected."""
+        """Return the reason why a record without a partition key is rejected."""
         if self.distribution_known:
             return f"stream {stream} places records by their partition keys, so each record needs one"
         if self._default == "USER_PARTITION_KEY":
@@ -168,7 +169,7 @@ class Topology:
 
     @property
     def next_load(self) -> float | None:
-        """Moment at which a load should start (monotonic seconds); None while loading or if none is needed."""
+        """Time at which a load should start (monotonic seconds); None during a load, or if no load is needed."""
         return None if self._loading_since is not None else self._next_load
 
     @property
@@ -188,7 +189,7 @@ class Topology:
         self._next_load = None
 
     def finish_load(self, facts: StreamFacts, now: float) -> None:
-        """Note that a load succeeded; raise `ProtocolError` if the shards do not tile the hash key space: then call `fail_load`."""
+        """Note that a load succeeded; raise `ProtocolError` if the shards have gaps or overlaps: then call `fail_load`."""
         started = self._loading_since if self._loading_since is not None else now
         # If the permission to list shards is gone, an old map is worse than none: it would never be corrected.
         self.shard_map = ShardMap(facts.shards, started, self.shard_map) if facts.shards is not None else None
@@ -210,9 +211,9 @@ class Topology:
             self._next_load = started + self._interval if self.service_places else None
 
     def fail_load(self, now: float, *, awaited: bool = False) -> None:
-        """Note that a load failed. The next one waits, longer after each failure.
+        """Note that a load failed. The next load waits, longer after each failure.
 
-        The pauses are shorter if the load is ``awaited``, by records for a stream that does not exist.
+        The pauses are shorter if the load is ``awaited`` by records for a missing stream.
         """
         self._loading_since = None
         self._failures += 1
@@ -221,7 +222,7 @@ class Topology:
         self._next_load = now + retries.pause(self._backoffs, self._rng)
 
     def invalidate(self, seen_at: float, actual_shard_id: str) -> None:
-        """Note that a record landed in another shard than predicted.
+        """Note that a record landed in a shard other than the predicted one.
 
         Args:
             seen_at: Start of the request (monotonic seconds). Only a request that started after the load of the map in use counts.
@@ -243,11 +244,11 @@ class Topology:
             self._next_load = soonest if self._next_load is None else min(self._next_load, soonest)
 
     def on_stream_seen(self, started: float) -> None:
-        """Load soon, because the stream took a PutRecords request that started after a failed load.
+        """Load soon, because the stream accepted a PutRecords request that started after a failed load.
 
-        After many failures, the backoff may be half a minute, and until then every record would be sent as a Kinesis record of its own. The
-        backoff is cut short only once, until a load succeeds or the stream is missing again. Otherwise, where loads fail for another
-        reason, each request would cause a load.
+        After many failures, the backoff may be half a minute, and until then every record would be sent as a Kinesis record of its own.
+        The backoff is shortened only once, until a load succeeds or the stream is missing again. Otherwise each request would cause a load
+        if loads fail for another reason.
         """
         if (
             self._failures
@@ -270,7 +271,7 @@ class Topology:
             self.doubt()
 
     def forget(self, latest_load: float = float("inf")) -> None:
-        """Drop the shard map, because the stream does not exist: a later stream of its name is a different stream.
+        """Drop the shard map, because the stream does not exist, and a later stream with the same name is a different stream.
 
         A load starts at ``latest_load`` at the latest, even if earlier ones failed.
         """
@@ -283,7 +284,7 @@ class Topology:
 
 
 def why_headers_are_refused(stream: StreamId) -> str:
-    """Return why a record with headers is rejected."""
+    """Return the reason why a record with headers is rejected."""
     return (
         f"stream {stream} places records itself (record distribution AUTO): headers need an aggregate, and readers drop an aggregate in "
         "a shard where its keys do not belong"
