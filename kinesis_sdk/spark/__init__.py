@@ -65,14 +65,14 @@ else:
 def register(spark: Any) -> None:
     """Register ``format("kinesis_sdk")`` with a session.
 
-    Not needed if the package is installed in the environment of the Python that Spark starts, where Spark finds
-    ``pyspark_kinesis_sdk`` by itself. On a ``local`` master, Spark may start another Python than this program's. Unless the user
+    This call is not needed if the package is installed in the environment of the Python that Spark starts, because Spark then finds
+    ``pyspark_kinesis_sdk`` by itself. On a ``local`` master, Spark may start a Python other than the one of this program. Unless the user
     chose it with ``PYSPARK_PYTHON``, the Python functions of this session then run with the interpreter of this program.
 
-    The call also tells the planner how many tasks suit the cluster: two per slot of the session, if the option ``maxTasks`` is not set.
+    The call also sets the number of tasks that suits the cluster: two per slot of the session, unless the option ``maxTasks`` is set.
 
     Raises:
-        ConfigError: If Spark starts a Python that cannot import this package, and only the user can change that.
+        ConfigError: If Spark starts a Python that cannot import this package, and only the user can choose another Python.
     """
     from kinesis_sdk.spark.python_environment import pass_on_parallelism, use_this_environment
     from kinesis_sdk.spark.source import KinesisDataSource

@@ -1,13 +1,15 @@
-"""Estimate of how many records arrive in a shard within a time. It affects costs only: the size of reads, and the shards of a task."""
+"""Estimate of the number of records that arrive in a shard within a time.
+
+It affects costs only: the size of reads, and the shards of a task.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 _LEAST_GAP = 500.0
-"""Milliseconds; the arrivals of a shorter time say little about the rate. A burst would be taken for the rate of the stream, and a guess
-that is too high
-lets a task read up to 10 MB too much. If the estimate is too low, it costs one or two more reads.
+"""Milliseconds; arrivals during a shorter time do not show the rate. A burst would be mistaken for the rate of the stream, and an estimate
+that is too high lets a task read up to 10 MB too much. An estimate that is too low costs one or two additional reads.
 """
 
 _UNKNOWN = 1_000
@@ -18,7 +20,7 @@ class ArrivalRate:
     """Rate of a shard's arrivals, in records per millisecond.
 
     Attributes:
-        at_tip: Rate since the last moment at which nothing followed the position; 0 if it is not known.
+        at_tip: Rate since the last time at which no record followed the position; 0 if unknown.
     """
 
     def __init__(self) -> None:
@@ -26,7 +28,7 @@ class ArrivalRate:
         self._at_cut = 0.0
 
     def note_arrived(self, records: int, gap: float) -> None:
-        """Note how many records arrived in the last ``gap`` milliseconds; 0 if the gap is not known."""
+        """Note the number of records that arrived in the last ``gap`` milliseconds; the gap is 0 if it is unknown."""
         if gap:
             self.at_tip = records / max(gap, _LEAST_GAP)
 

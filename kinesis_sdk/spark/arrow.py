@@ -7,12 +7,11 @@ an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a si
 its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus some hundred bytes. While a batch is created, its
 columns exist twice.
 
-A batch has only the columns that the reader asked for. A partition key that no column shows does not count for the size of a row.
+A batch has only the columns that the reader requested. A partition key that no column shows does not count for the size of a row.
 
-Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are
-delivered like others, unless the keys of an aggregate would be more than `MAX_EXPANDED_CHARACTERS`: then the Kinesis record is
-delivered as it is stored. No producer makes such an aggregate by accident, and 10 MiB can expand to terabytes, which would
-hold up the query at that record.
+Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are delivered like
+others, unless the keys of an aggregate have more than `MAX_EXPANDED_CHARACTERS` in all: then the Kinesis record is delivered without
+opening it. No producer makes such an aggregate by accident, and 10 MiB can expand to terabytes, which would block the query at that record.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ MAX_BYTES = 32 * 1024 * 1024
 """Maximum bytes of a batch, unless a single row is larger: three pages of records that are not aggregated."""
 
 MAX_EXPANDED_CHARACTERS = 256 * 1024 * 1024
-"""Maximum characters of one aggregate's keys, written out for each row, if one of them is longer than Kinesis accepts."""
+"""Maximum characters of an aggregate's keys in all rows, if one of the keys is longer than Kinesis accepts."""
 
 _LONGEST_KEY = 256
 """Maximum characters of a partition key in the Kinesis API."""
@@ -62,7 +61,8 @@ _ENTRY_BYTES = 2 * 4
 """Bytes of a header in addition to its name and its value."""
 
 Judge = Callable[[KinesisRecord, SubRecordColumns], "Sequence[tuple[int, int]] | None"]
-"""Decides about a tagged aggregate: first and last row of each part to drop, in order; None treats it like any untagged aggregate."""
+"""Decides about a tagged aggregate: returns first and last row of each part to drop, in order; None treats it like an untagged
+aggregate."""
 
 
 class BatchBuilder:
@@ -72,7 +72,7 @@ class BatchBuilder:
     ``deaggregate``, and for a record that is not an intact aggregate, the Kinesis record is passed unchanged.
 
     Raises:
-        ConfigError: If ``columns`` is empty, names a column twice, or names one that does not exist.
+        ConfigError: If ``columns`` is empty, names a column twice, or names a column that does not exist.
     """
 
     def __init__(self, stream_name: str, *, deaggregate: bool, columns: Sequence[str] = COLUMN_NAMES) -> None:
@@ -266,7 +266,7 @@ class BatchBuilder:
     def _columns(
         self, shard_id: str, record: KinesisRecord, found: SubRecordColumns, row_bytes: int
     ) -> _Columns | None:
-        """Return the columns of an aggregate that were asked for, or None if its keys expand too far."""
+        """Return the requested columns of an aggregate, or None if its keys have too many characters in all rows."""
         columns = _Columns(known_keys(found, record), found, self._chosen, row_bytes, len(record.data))
         if columns.expanded_characters <= MAX_EXPANDED_CHARACTERS:
             return columns
@@ -298,13 +298,13 @@ class BatchBuilder:
 
 
 class _Columns:
-    """Columns of an aggregate from which the number of rows that fit into a batch is known. A column that is not shown is None.
+    """Columns of an aggregate, from which follows how many of its rows fit into a batch. A column that is not shown is None.
 
     Attributes:
         rows: Number of rows.
         longest_key: Characters of the longest partition key or explicit hash key.
         expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. This number does not depend on
-            the chosen columns, so a read has the same rows whatever its columns are.
+            the requested columns, so a read has the same rows for all choices of columns.
     """
 
     def __init__(
@@ -386,7 +386,7 @@ class _Columns:
 
 
 def _kept(rows: int, dropped: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the remaining parts of an aggregate, each as its first row and the row after its last one."""
+    """Yield the remaining parts of an aggregate, each as its first row and the row after its last row."""
     begin = 0
     for first, last in [*dropped, (rows, rows)]:
         if begin < first:

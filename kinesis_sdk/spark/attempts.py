@@ -1,19 +1,20 @@
-"""Decides which tasks of a streaming query are known to write their rows for the first time.
+"""Decides which tasks of a streaming query certainly write their rows for the first time.
 
 A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by searching the stream
-for earlier copies, and so read the stream once more for each batch. Readers skip the search for a row that is known to come from a first
-attempt (`kinesis_sdk.common.once.table.FIRST`). This is correct as long as nothing else puts the row before the hold-off of that attempt
-has passed, which takes two rules:
+for earlier copies, which costs another read of the stream for each batch. Readers skip the search for a row that certainly was written by
+a first attempt (`kinesis_sdk.common.once.table.FIRST`). This is correct if no other attempt puts the row before the hold-off of the first
+attempt has ended, which two rules ensure:
 
-1. The date of a first attempt is a moment before which no task or driver began an attempt of its batch: the moment at which this process
-   had written its last task of a lower batch of the run. A batch begins only after the batch before it is committed. The start of the task
-   itself would not do: a driver may freeze before that start, while another driver takes the checkpoint over and writes the batch.
-2. An attempt that may repeat a first one puts nothing before `FIRST_HOLD_OFF` seconds after its own start.
+1. The date of a first attempt is a time before which no task or driver began an attempt of its batch, namely the time at which this
+process had written its last task of a lower batch of the run. A batch begins only after the batch before it is committed. The start of the
+task itself would be too late: a driver may freeze before that start, while another driver continues from the checkpoint and writes the
+batch.
+2. An attempt that may repeat a first attempt puts no rows before `FIRST_HOLD_OFF` seconds after its own start.
 
 A batch that is repeated after a restart has another run id, so the first batch of a run that a process writes is never
 a first attempt. Within a run, only attempts of tasks repeat a batch, and they are counted, with one exception: a stage
-that runs again, because the output of an earlier stage is lost, begins with attempt 0. So the writing stage must be the
-only one of its batch, which shows in stage ids that grow by one for each batch. A batch takes at least one stage, and
+that runs again, because the output of an earlier stage is lost, begins with attempt 0. So the writing stage must be the only stage of its
+batch, which is the case if stage ids grow by one for each batch. A batch takes at least one stage, and
 other queries of the same application only make the ids grow faster.
 
 Pure: no clock, no Spark.
@@ -50,7 +51,7 @@ class StreamTask(NamedTuple):
 
     @classmethod
     def of(cls, property_of: Callable[[str], str | None], *, stage: int, attempt: int) -> StreamTask | None:
-        """Return the task with these local properties, or None if it has no streaming query, or its Spark version names them otherwise."""
+        """Return the task with these local properties; None without a streaming query, or if Spark uses other names for them."""
         run, batch = property_of("spark.jobGroup.id"), property_of("streaming.sql.batchId")
         if (
             not run
@@ -63,12 +64,12 @@ class StreamTask(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """Manner in which a task writes its rows.
+    """Rules by which a task writes its rows.
 
     Attributes:
-        since: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if unknown.
-        is_first: Whether this is known to be the first attempt.
-        wait: Seconds after its start during which it puts nothing.
+        since: Time at Kinesis, in milliseconds since 1970, before any attempt of the batch began; None if unknown.
+        is_first: Whether this certainly is the first attempt.
+        wait: Seconds after its start during which the task puts no rows.
         again: Whether an earlier attempt may have written the rows; readers do not warn of copies of such rows.
     """
 
@@ -87,7 +88,7 @@ class _Written(NamedTuple):
     """The last task of a batch that this process wrote.
 
     Attributes:
-        millis: Milliseconds since 1970 that Kinesis had reached when everything was stored; None if unknown.
+        millis: Time at Kinesis, in milliseconds since 1970, when all rows were stored; None if unknown.
     """
 
     batch: int
@@ -122,7 +123,7 @@ class FirstAttempts:
         return Attempt(before.millis, is_first=is_known, again=not is_known)
 
     def end(self, task: StreamTask | None, millis: int | None) -> None:
-        """Note that a task has written all of its rows; ``millis`` is the time that Kinesis had reached by then, or None if unknown."""
+        """Note that a task has written all of its rows; ``millis`` is the time at Kinesis then, or None if unknown."""
         if task is None:
             return
         lower, latest = self._runs.get(task.run, (None, None))

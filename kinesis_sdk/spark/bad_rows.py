@@ -1,7 +1,7 @@
 """Rows that can never be stored, because Kinesis would reject them: they are counted, and dropped or put into another stream.
 
-With ``badRows=fail``, the task ends without an error, and its commit message says which row it was. The commit then fails the write. An error of
-the task would make Spark try the task four times, and each attempt would store the rows before the bad one again.
+With ``badRows=fail``, the task ends without an error, and its commit message names the row. The commit then fails the write. After an
+error, Spark would run the task up to four times, and each attempt would store the rows before the bad row again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class BadRows:
 
     Args:
         producer: The task's producer.
-        stream: Stream that gets the rows, as JSON; None drops them.
+        stream: Stream into which the rows are put as JSON; None drops them.
         names: Names of the columns of a row, by their roles: ``data``, ``partitionKey``, ….
 
     Attributes:
-        count: Number of rows by the field that is wrong.
+        count: Number of rows by invalid field.
         payload_bytes: Bytes of their payloads.
     """
 
@@ -54,7 +54,7 @@ class BadRows:
         """Leave a row out.
 
         Raises:
-            InvalidRecordError: If it does not fit into the stream of bad rows either, not even without its payload.
+            InvalidRecordError: If even without its payload the row does not fit into the stream of bad rows.
         """
         if not self.count:
             _LOGGER.warning("a row is left out, the first one of this task: %s", error)
@@ -74,7 +74,7 @@ class BadRows:
             ) from None
 
     def _put(self, values: Mapping[str, Any], error: InvalidRecordError) -> None:
-        """Put a row into the stream of bad rows, without its payload if the row is too large otherwise."""
+        """Put a row into the stream of bad rows, without its payload if the row would be too large with it."""
         assert self._stream is not None
         try:
             self._producer.put(self._stream, token_hex(8), letter(values, error))
@@ -86,7 +86,7 @@ class BadRows:
 def letter(values: Mapping[str, Any], error: InvalidRecordError, *, with_data: bool = True) -> bytes:
     """Return a bad row as JSON: its columns, bytes as Base64, and its problem.
 
-    Without its data, it has their size instead, as ``dataBytes``.
+    If the data is omitted, ``dataBytes`` is its size.
     """
     row = {name: _jsonable(value) for name, value in values.items() if with_data or name != "data"}
     if not with_data:

@@ -1,4 +1,4 @@
-"""The search for the end of a batch: one cut for all shards of all streams, and the place of the cut in each shard."""
+"""The search for the end of a batch: one cut for all shards of all streams, and the position of the cut in each shard."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kinesis_sdk.spark.streams import FRESH, Key, QueryStreams
 from kinesis_sdk.spark.unread import Cut, End
 
 STOP_MARGIN = 1_000
-"""A read that stops at the current records continues for this many milliseconds after the present: our estimate of Kinesis's clock may
-be wrong by that much.
+"""A read that stops at the current records continues for this many milliseconds after the current time, because the estimate of Kinesis's
+clock may be wrong by that much.
 """
 
 
@@ -37,9 +37,9 @@ class Found:
     """The end of a batch.
 
     Attributes:
-        cut: Time at which it ends in every shard.
+        cut: Time at which the batch ends in every shard.
         ends: Its end in each shard that has one.
-        limited_by: Limit that set the cut; None if none did.
+        limited_by: Limit that set the cut; None if no limit did.
     """
 
     cut: Cut
@@ -47,7 +47,7 @@ class Found:
     limited_by: str | None = None
 
     def has_all(self, since: float) -> bool:
-        """Return whether the batch has all records that were in the streams at ``since``, in monotonic seconds, wherever its cut is."""
+        """Return whether the batch has all records that were in the streams at ``since`` (monotonic seconds), regardless of its cut."""
         return all(
             isinstance(end.position, Ended) or (end.seen_at is not None and end.seen_at >= since)
             for end in self.ends.values()
@@ -55,9 +55,9 @@ class Found:
 
 
 class EndSearch:
-    """Finds the ends of batches, one after the other. The state that it keeps between batches only saves calls.
+    """Finds the ends of batches, one after the other. Its state between batches only saves calls.
 
-    ``admission_control`` says whether Spark runs AvailableNow in several batches; see `kinesis_sdk.spark.planner`.
+    ``admission_control`` is true if Spark runs AvailableNow in several batches; see `kinesis_sdk.spark.planner`.
 
     Attributes:
         probes: The probe of each shard, with its state.
@@ -77,11 +77,11 @@ class EndSearch:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the query stops at the records that the streams had when `stop_at_now` was called."""
+        """Whether the query stops at the newest records of the streams at the time of `stop_at_now`."""
         return self._stop is not None
 
     def stop_at_now(self) -> None:
-        """Let no further batch go beyond the records that the streams have now."""
+        """Limit all further batches to the records that the streams contain now."""
         self._stop = self._streams.now() + STOP_MARGIN, self._streams.clock.monotonic()
 
     def forget(self, stream: str | None = None) -> None:
@@ -89,7 +89,7 @@ class EndSearch:
         self.probes = {key: probe for key, probe in self.probes.items() if stream not in (None, key.stream)}
 
     def accept(self, found: Found) -> None:
-        """Expect the next batch to begin at the ends of this one."""
+        """Expect the next batch to begin at the ends of this batch."""
         for key, end in found.ends.items():
             self.probes[key].accept(end)
         self.probes = {
@@ -107,7 +107,7 @@ class EndSearch:
         ignores the limits of the options. ``last_limit`` is the limit that ended the last batch.
 
         Raises:
-            DataLossError: If records that the start needs are deleted.
+            DataLossError: If records after the start are deleted.
             AwsError: If a call failed permanently.
         """
         options = self._options
@@ -200,10 +200,10 @@ class EndSearch:
         )
 
     def _fill(self, keys: Collection[Key], cut: Cut) -> _Lowered | None:
-        """Read shards until the records before a cut reach the limits of all shards. Returns the earlier cut that they need, or None.
+        """Read shards until the records before a cut reach the limits of all shards. Returns the earlier cut that the shards need, or None.
 
-        The shard whose records are known up to the earliest time is always read next, by one page, so hardly more is read than the batch
-        will have.
+        The next page is always read from the shard whose records are known up to the earliest time, so only slightly more is read than the
+        batch will contain.
         """
         if not self._counting.all_shards:
             return None
@@ -230,7 +230,8 @@ class EndSearch:
     ) -> _Lowered | None:
         """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
 
-        A child never lowers the cut so far that the batch would have no record of its ancestors. Otherwise, if arrival times are out of
+        A child never lowers the cut so far that the batch would contain no record of the child's ancestors. Otherwise, if arrival times
+        are out of
         order, the cut could exclude the last record of the child's own parent, and neither shard would ever be read.
         """
         cut = found.cut
@@ -293,7 +294,7 @@ class EndSearch:
             yield from self.probes[key].read_on(MAX_PAGE)
 
     def _first_of_ancestors(self, key: Key, found: Found) -> int:
-        """Return a time before which the ancestors of a shard have no unread record in a batch; 0 if they have none at all."""
+        """Return a time before which the ancestors of a shard have no unread record in a batch; 0 if they have no unread record."""
         graph = self._streams.listings[key.stream].graph
         bounds: list[int] = []
         todo, seen = [key.shard], {key.shard}
@@ -307,7 +308,7 @@ class EndSearch:
         return min((bound for bound in bounds if bound < found.cut.now), default=0)
 
     def _born(self, found: Found, positions: Mapping[Key, ShardPosition]) -> list[Key]:
-        """Return the children that have not entered, and whose parents have all ended, in this batch or before."""
+        """Return the children that have not entered, and whose parents have all ended in this batch or earlier."""
         born: list[Key] = []
         for name, listing in self._streams.listings.items():
             ended = [

@@ -1,6 +1,7 @@
-"""Limits of a batch in rows and bytes: when it has to end, by the records that the driver has read so far.
+"""Limits of a batch in rows and bytes: the time at which it has to end, according to the records that the driver has read so far.
 
-The limits hold for all shards together, and a batch ends at one time in all of them. So records are counted by time: a record belongs to
+The limits apply to all shards together, and a batch ends at the same time in all of them. So records are counted by time: a record belongs
+to
 every batch that ends after the arrival of this record and of all records before it in its shard.
 
 Pure: no clock, no calls.
@@ -17,7 +18,7 @@ _LEAST_PAGE, _MOST_PAGE = 25, 10_000
 """Minimum and maximum Kinesis records of a read."""
 
 MOST_RECORDS = 1_000_000
-"""Kinesis records after which a batch with a limit ends in any case. The driver takes about 250 bytes for each of them."""
+"""Kinesis records after which a batch with a limit ends in any case. The driver needs about 250 bytes of memory for each of them."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Tally:
     """Count of the records of many shards, in the order of their times, until a limit is reached.
 
     Args:
-        expected: Number of Kinesis records that the batch will have, as far as that is known; 0 otherwise.
+        expected: Expected number of Kinesis records in the batch; 0 if unknown.
 
     Attributes:
         records: Number of Kinesis records that were counted.
@@ -58,21 +59,21 @@ class Tally:
         )
 
     def expected_end(self, first: int, known: int) -> int | None:
-        """Return when a limit will be reached at the rate between ``first`` and ``known``; None if nothing is counted."""
+        """Return the time at which a limit will be reached at the rate between ``first`` and ``known``; None if no record is counted."""
         return first + int((known - first) / self.used) if self.records else None
 
     def next_page(self, shards: int) -> int:
-        """Return how many records to read of each shard: about a quarter more than the limits still allow."""
+        """Return the number of records to read from each shard: about a quarter more than the limits still allow."""
         left = self.records * (1 / self.used - 1) if self.records else self._expected
         return min(_MOST_PAGE, max(_LEAST_PAGE, int(left / shards * 1.25)))
 
     def end_before(
         self, unread: Mapping[Hashable, Sequence[UnreadRecord]], until: int
     ) -> tuple[int, str] | None:
-        """Count the records before a time, and return when the batch has to end, with the limit; None if all of them fit.
+        """Count the records before a time; return the time at which the batch has to end, and the limit; None if all records fit.
 
-        ``unread`` has all records of each shard from its position up to ``until``. Call it with later
-        and later times. Records of one millisecond are never separated, and the first ones fit in any case.
+        ``unread`` has all records of each shard from its position up to ``until``. Times must increase from call to call. Records of one
+        millisecond are never separated, and the records of the first millisecond fit in any case.
         """
         times: dict[int, list[UnreadRecord]] = {}
         for key, records in unread.items():
@@ -88,7 +89,7 @@ class Tally:
         return None
 
     def _add(self, records: Iterable[UnreadRecord]) -> str | None:
-        """Count the records of a millisecond; return the limit that they do not fit into, if there is one."""
+        """Count the records of a millisecond; return the limit that they exceed, if there is one."""
         before = self.records
         for record in records:
             self.records += 1

@@ -24,7 +24,7 @@ from kinesis_sdk.spark.unread import Cut, End
 
 _ARRIVAL_MARGIN = 600_000
 """A batch read continues for this many milliseconds after its ending position. Arrival times are approximate and need not increase; each
-record is checked on its own.
+record is checked separately.
 """
 
 
@@ -35,7 +35,7 @@ def batch_ranges(
 
     Raises:
         DataLossError: If a part of the batch is older than the retention period.
-        OffsetError: If the offsets are of other streams.
+        OffsetError: If the offsets belong to other streams.
     """
     streams.check(end)
     items: list[ShardRange] = []
@@ -84,13 +84,13 @@ def _parents_in(streams: QueryStreams, key: Key, start: QueryOffset, offset: Str
 
 
 def _is_same(name: str, start: QueryOffset, offset: StreamOffset) -> bool:
-    """Return whether a start has positions in the same stream, not in an earlier stream of its name."""
+    """Return whether a start has positions in the same stream, and not in an earlier stream with its name."""
     before = start.streams.get(name)
     return before is not None and bool(before.shards) and before.created == offset.created
 
 
 def _is_reached(position: ShardPosition, goal: AfterSequence | AtSequence | Ended) -> bool:
-    """Return whether nothing lies between a position and an end."""
+    """Return whether no record lies between a position and an end."""
     if isinstance(position, Ended):
         return True
     return not isinstance(goal, Ended) and first_number(position) >= first_number(goal)
@@ -106,12 +106,12 @@ class _Read(NamedTuple):
 def plan_read(
     streams: QueryStreams, options: SourceOptions, shard_ids: frozenset[str] | None
 ) -> list[ShardRange]:
-    """Return the ranges of a batch read: everything between the starting and the ending position, in all shards or the named ones.
+    """Return the ranges of a batch read: all records between the starting and the ending position, in all shards or in the named shards.
 
-    Parents and children are read in parallel: completely, but without an order between shards.
+    Parents and children are read completely, but in parallel and therefore without an order between shards.
 
     Raises:
-        ConfigError: If the starting position is LATEST or in the future, or a shard is named that does not exist.
+        ConfigError: If the starting position is LATEST or in the future, or a named shard does not exist.
         StalledError: If a shard could not be read up to its end.
         AwsError: If a call failed permanently.
     """

@@ -13,8 +13,8 @@ from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.streams import Key, QueryStreams
 
 _AHEAD = 5_000
-"""Milliseconds by which a time may lie ahead of the estimated time at Kinesis: the read waits for it, because the estimate may be
-wrong."""
+"""Milliseconds by which a starting time may be later than the estimated time at Kinesis: the read waits until then, because the estimate
+may be wrong."""
 
 _LATEST_MARGIN = 1_000
 """Milliseconds before a LATEST start at which the open shards are listed. A split at the same time must not hide the parent, which
@@ -22,7 +22,7 @@ has records to deliver."""
 
 
 def is_recreated(streams: QueryStreams, name: str, start: QueryOffset) -> bool:
-    """Return whether an offset has positions in a stream that was deleted and recreated under its name since."""
+    """Return whether an offset has positions in a stream that has been deleted and recreated with the same name since."""
     before = start.streams.get(name)
     return before is not None and bool(before.shards) and before.created != streams.listings[name].created
 
@@ -30,8 +30,7 @@ def is_recreated(streams: QueryStreams, name: str, start: QueryOffset) -> bool:
 def with_positions(streams: QueryStreams, start: QueryOffset) -> QueryOffset:
     """Return the start with positions in every stream.
 
-    They are resolved for the initial offset, for a stream that was added to the query, and for a stream that was
-    recreated.
+    Positions are resolved for the initial offset, for a stream that was added to the query, and for a stream that was recreated.
 
     Raises:
         ConfigError: If the query starts at a time in the future, or at a shard that does not exist.

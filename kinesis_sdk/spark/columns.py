@@ -15,12 +15,12 @@ COLUMNS = (
     ("streamName", "string"),
     ("explicitHashKey", "string"),
 )
-"""Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated, and ``partitionKey`` for one that was put
-without a key into a stream that distributes records itself.
+"""Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated; ``partitionKey`` is null for a record that
+was put without a key into a stream that distributes records itself.
 """
 
 HEADERS = ("headers", "map<string,binary>")
-"""A further column, with the option ``includeHeaders``: headers of the record; empty if it has none."""
+"""The additional column of the option ``includeHeaders``: headers of the record; empty if it has no headers."""
 
 COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
 
@@ -28,7 +28,7 @@ DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 """The schema in Spark's notation."""
 
 RECORD_ID = "concat_ws('/', streamName, shardId, sequenceNumber, coalesce(subSequenceNumber, 0))"
-"""The identity of a row as an expression of Spark SQL: it gives the text that ``record.id`` has in a worker.
+"""The identity of a row as an expression of Spark SQL: its value is the same text as ``record.id`` in a worker.
 
     frame.selectExpr("*", f"{RECORD_ID} AS recordId").dropDuplicates(["recordId"])
 """

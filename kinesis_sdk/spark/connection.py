@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
 
 POOL = 32
-"""Connections kept per client: more than there are probe threads or task threads."""
+"""Connections that each client keeps: more than the number of probe threads or task threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class ConnectionSettings:
         profile_name: Profile in the shared configuration files; None uses the default.
         role_arn: Role to assume; its credentials are refreshed before they expire. None uses the credentials found.
         role_session_name: Session name of the role; None for ``kinesis-sdk-spark``.
-        external_id: External id that the role requires, if any.
+        external_id: External id, if the role requires one.
         access_key_id: Access key id of static credentials. Discouraged, because Spark sends them with every task.
         secret_access_key: Secret of the static credentials; never shown.
         session_token: Session token of the static credentials; never shown.
 
     Raises:
-        ConfigError: If only one half of the static credentials is given, or a field of a role without the role. The error
+        ConfigError: If only one half of the static credentials is set, or a field of a role without the role. The error
             names the Spark option.
     """
 
@@ -114,7 +114,7 @@ class ConnectionSettings:
 
 
 class _Core:
-    """A session of botocore in the shape of boto3's. Importing boto3 takes a tenth of the CPU of making a client."""
+    """A session of botocore with the interface of boto3's session. Importing boto3 takes a tenth of the CPU time of creating a client."""
 
     def __init__(self, core: Any) -> None:
         self._core = core
@@ -126,7 +126,7 @@ class _Core:
 
 @cache
 def _model_loader() -> Any:
-    """Return a loader that does not list all services to check that one exists, which takes a fifth of making a client."""
+    """Return a loader that does not list all services to check that one exists, which takes a fifth of the CPU time of creating a client."""
     from botocore.loaders import Loader
 
     class ModelLoader(Loader):
@@ -140,7 +140,7 @@ _MODELS = ("service-2", "endpoint-rule-set-1")
 
 
 class _EveryName:
-    """All names, including names of services that do not exist."""
+    """A container of all names, even of services that do not exist."""
 
     def __contains__(self, name: object) -> bool:
         return True

@@ -12,7 +12,8 @@ from kinesis_sdk.spark.streams import CUT_MARGIN, Key, QueryStreams
 from kinesis_sdk.spark.unread import Cut, End
 
 _CUTS_PER_RETENTION = 4
-"""An idle query writes a new cut this often per retention period, because a cut older than the period means lost records."""
+"""Number of times per retention period that an idle query writes a new cut, because a cut older than this period is treated as lost
+records."""
 
 
 def end_offset(
@@ -24,7 +25,7 @@ def end_offset(
     search_began: float,
     quiet_for: Callable[[Key], float],
 ) -> QueryOffset:
-    """Return the offset of the ends that were found, or the start itself if there is nothing to read.
+    """Return the offset of the ends that were found, or the start itself if there are no records to read.
 
     Positions that are renewed replace the positions in ``found``. The search began at ``search_began``, in monotonic seconds;
     ``quiet_for`` returns the seconds for which no probe found a record of a shard.
@@ -68,12 +69,12 @@ def end_offset(
 def _renewed(
     streams: QueryStreams, key: Key, end: End, begin: QueryOffset, cut: Cut, quiet_for: float
 ) -> End:
-    """Return the end with a position that stays valid, for a shard that has been idle for long.
+    """Return the end with a position that stays valid, for a shard that has been idle for a long time.
 
     If a shard is idle for a whole retention period, its sequence number becomes unusable, although nothing was
-    lost. So the shard continues from a time instead. Its last record was read, and arrived, long before that time, because
-    the shard was quiet for much longer than the margin; the next one has not arrived yet. A position is renewed only in an
-    offset that changes for another reason, because each new offset is a batch.
+    lost. So the shard continues from a time instead. Its last record arrived and was read long before that time, because the shard was
+    quiet for much longer than the margin; the next record has not arrived yet. A position is renewed only in an offset that changes for
+    another reason, because each new offset causes a batch.
     """
     position = end.position
     quiet = quiet_for * 1000

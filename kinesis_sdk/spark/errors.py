@@ -60,10 +60,10 @@ class StalledError(KinesisSdkError):
 
 
 class BriefErrors(ContextDecorator):
-    """Raises the package's errors without their causes and without the calls inside of the package.
+    """Raises the package's errors without their causes and without the stack frames of the package.
 
-    Spark prints all of that before the message. For an endpoint that could not be reached, the message came after more than a hundred
-    lines. The log has it at level INFO. Other errors are defects, and pass with their traceback.
+    Spark prints all causes and frames before the message. For an endpoint that could not be reached, the message followed after more than
+    a hundred lines. The full traceback is in the log at level INFO. Other errors are defects, and are raised with their traceback.
     """
 
     def __enter__(self) -> None:

@@ -10,15 +10,15 @@ from kinesis_sdk.spark.unread import Cut
 _LOGGER = logging.getLogger(__name__)
 
 _FALLING_BEHIND = 8
-"""Number of limited batches over which the lag is compared; the first comparison takes half of them."""
+"""Number of limited batches over which the lag is compared; the first comparison needs half of them."""
 
 
 class Lag:
     """Distance from the last cut of a query to the tip, and whether it grows.
 
     Attributes:
-        limited_by: Limit that ended the last batch before the tip; None if none did.
-        behind: Milliseconds from the last cut to the tip; 0 if nothing limited it.
+        limited_by: Limit that ended the last batch before the tip; None if no limit did.
+        behind: Milliseconds from the last cut to the tip; 0 if no limit ended the batch.
         falling: Whether ``behind`` has grown over the last limited batches.
     """
 

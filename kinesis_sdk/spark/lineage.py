@@ -1,7 +1,7 @@
 """Shards that a query reads, and their positions: pure decisions from the list of shards and the offset.
 
-A child starts at its oldest record, after every listed parent was read to its end, in an earlier batch or in the same
-one. In the same batch, one task reads the parents' last records and then the child: they are a *family*. So the records
+A child starts at its oldest record, after every listed parent was read to its end, in an earlier batch or in the same batch. In the same
+batch, one task reads the parents' last records and then the child: they are a *family*. So the records
 of a partition key keep their order across splits and merges, and a child's first records do not wait for the next
 trigger.
 """
@@ -17,16 +17,16 @@ from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition
 from kinesis_sdk.spark.positions import StartingPosition
 
 MAX_FAMILY = 8
-"""Maximum number of shards that one task reads one after another, because of reshards in one batch."""
+"""Maximum number of shards that one task reads one after another when several reshards fall into one batch."""
 
 
 def initial_positions(
     graph: ShardGraph, candidates: Iterable[str], starting: StartingPosition, started: int
 ) -> dict[str, ShardPosition]:
-    """Return the positions from which a query starts; LATEST was resolved to ``started``, in epoch milliseconds.
+    """Return the positions from which a query starts; LATEST is resolved to ``started``, in epoch milliseconds.
 
-    ``candidates`` are the shards that existed at the default position: the open ones for LATEST, those that were open
-    then for AT_TIMESTAMP, all for TRIM_HORIZON. Only the oldest of them have a position; younger shards enter when their parents are
+    ``candidates`` are the shards that existed at the default position: the open shards for LATEST, the shards that were open at the time
+    for AT_TIMESTAMP, all shards for TRIM_HORIZON. Only the oldest of them have a position; younger shards enter when their parents are
     finished. A shard that the user named replaces its ancestors. Its siblings start at the default position, and its descendants enter
     when it is finished.
 
@@ -66,7 +66,7 @@ def ancestors(graph: ShardGraph, names: Iterable[str]) -> set[str]:
 
 
 def _reached(names: Iterable[str], step: Callable[[str], Iterable[str]]) -> set[str]:
-    """Return all shards that one or more steps reach from the given shards."""
+    """Return all shards that are reached from the given shards by one or more steps."""
     found: set[str] = set()
     layer = set(names)
     while layer:
@@ -89,7 +89,7 @@ def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition], old: Colle
 
 
 def _is_finished(graph: ShardGraph, tracked: Mapping[str, ShardPosition], parent: str) -> bool:
-    """Return whether a parent lets its child enter. A tracked parent counts even if a listing omits it."""
+    """Return whether a parent allows its child to enter. A tracked parent counts even if a listing omits it."""
     position = tracked.get(parent)
     return isinstance(position, Ended) if position is not None else parent not in graph.shards
 
@@ -111,9 +111,10 @@ def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]
 def start_of(stream: str, shard_id: str, start: QueryOffset, end: QueryOffset) -> ShardPosition:
     """Return the position at which a batch starts in a shard, from its two offsets alone.
 
-    The start of the first batch has no shards. So the end offset states the resolved starting position, which counts even after a
-    restart that resolved it again. A stream that is only in the end offset was added to the query, and starts where the query started.
-    A shard that is only there is a child, or belongs to a recreated stream.
+    The start offset of the first batch has no shards. So the end offset contains the resolved starting position, which is used even if a
+    restart resolved the position again. A stream that is only in the end offset was added to the query, and starts at the starting
+    position of the query.
+    A shard that is only in the end offset is a child, or belongs to a recreated stream.
     """
     before, after = start.streams.get(stream), end.streams[stream]
     if before is None or not before.shards:

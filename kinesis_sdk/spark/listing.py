@@ -1,6 +1,6 @@
-"""One stream as its control plane describes it: its shards, its retention period, and whether it was recreated.
+"""Control plane information about one stream: its shards, its retention period, and whether it was recreated.
 
-API cost: one ListShards per ``shardRefreshInterval`` and whenever a shard ended, one DescribeStreamSummary per minute.
+Calls: one ListShards per ``shardRefreshInterval`` and whenever a shard ended, one DescribeStreamSummary per minute.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from kinesis_sdk.spark.shardio import ShardIo
 _DESCRIBE_INTERVAL = 60.0
 
 _SERVICE_MARGIN = 1_000
-"""Times in requests stay this many milliseconds behind our estimate of Kinesis's clock, because Kinesis rejects times in the
-future."""
+"""Times in requests are this many milliseconds before the estimated time at Kinesis, because Kinesis rejects times in the future."""
 
 
 class StreamListing:
-    """Shards, retention period and identity of one stream, as of the last calls.
+    """Shards, retention period and identity of one stream at the time of the last calls.
 
     Args:
-        io: Calls of the stream; its clock learns from the responses.
+        io: Calls of the stream; the responses update its clock.
         retry_timeout: Seconds for which a failing call is retried.
         refresh_interval: Seconds after which the shards are listed again.
 

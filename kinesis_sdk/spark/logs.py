@@ -1,11 +1,11 @@
 """Log lines of this package in Spark's Python processes, where neither Spark nor the user configures logging.
 
-Without this, Python's last resort prints warnings as bare messages, without time, level or logger, and INFO is never
-shown. Spark starts these processes itself, so the driver program cannot configure them. They write to standard error,
+Without this module, Python's handler of last resort prints warnings without time, level and logger, and never shows INFO messages. Spark
+starts these processes itself, so the driver program cannot configure them. They write to standard error,
 which Spark passes on to the standard error of the driver (planner and commits) or of the executor (tasks).
 
-Logging of the driver program is never touched. In Spark's processes, other handlers take precedence: no line is written
-here as long as the root logger or the logger ``kinesis_sdk`` has another handler. This includes the handler of Spark's
+Logging of the driver program is never changed. In Spark's processes, other handlers take precedence: this handler writes no line as long
+as the root logger or the logger ``kinesis_sdk`` has another handler. This includes the handler of Spark's
 own worker logging (``spark.sql.pyspark.worker.logging.enabled``, Spark 4.1 and later).
 """
 
@@ -18,7 +18,7 @@ import time
 from typing import Any, TextIO
 
 LEVEL_VARIABLE = "KINESIS_SDK_LOG_LEVEL"
-"""Environment variable with the level for processes whose reader or writer has no option ``logLevel``."""
+"""Environment variable with the level for processes whose reader or writer does not set the option ``logLevel``."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -43,10 +43,10 @@ class ProcessLog(logging.Handler):
         self._lines.setFormatter(formatter)
 
     def configure(self, where: str, level: str | None) -> None:
-        """Set the name of the process's present role, and the level.
+        """Set the name of the process's current role, and the level.
 
-        ``where`` stands in the brackets of each line: the stream, and the task or the role of the process. ``level`` is
-        one of `LEVELS`; None leaves it to logging, whose default is WARNING.
+        ``where`` is the text in brackets in each line: the stream, and the task or the role of the process. ``level`` is one of `LEVELS`;
+        None keeps the level of the logging module, whose default is WARNING.
         """
         self._context = where
         if self not in self._package.handlers:

@@ -1,6 +1,6 @@
-"""Offsets of a streaming query: one cut and the position in each shard of each stream, and the JSON text that Spark stores.
+"""Offsets of a streaming query: one cut, the position in each shard of each stream, and the JSON text that Spark stores.
 
-A batch holds, of every shard, the records before the shard's first record that arrived at or after the *cut*. It ends after a whole
+A batch contains, for every shard, the records before the shard's first record that arrived at or after the *cut*. It ends after a whole
 Kinesis record, so an offset never needs a position inside an aggregate. Spark compares offsets as text, so the text is canonical:
 keys sorted, no spaces, and one way to write each position. `QueryOffset.from_json` reads it.
 
@@ -29,10 +29,10 @@ keys sorted, no spaces, and one way to write each position. `QueryOffset.from_js
 | ``"TRIM_HORIZON"`` | nothing consumed; starts with the oldest record |
 | ``"SHARD_END"`` | consumed to the end of the shard |
 
-The characters after ``>`` and ``=`` are digits to base 64, the highest one first. Their values from 0 to 63 are
+The characters after ``>`` and ``=`` are digits in base 64, the most significant digit first. Their values from 0 to 63 are
 ``A`` to ``Z``, ``a`` to ``z``, ``0`` to ``9``, ``-``, ``_``. Leading digits that the previous number also has are omitted.
-The previous number belongs to the closest preceding key of the same stream with a number to base 64, in the order of the keys as
-text; before the first one it is 0. To decode a number manually, replace the last digits of the previous number by its digits:
+The previous number belongs to the closest preceding key of the same stream with a number in base 64, in the order of the keys as text; for
+the first key it is 0. To decode a number manually, replace the last digits of the previous number by its digits:
 ``>LR4Bv`` and then ``>7w`` stand for the numbers ``LR4Bv`` and ``LR47w``.
 """
 
@@ -76,13 +76,12 @@ class QueryOffset:
 
     Attributes:
         starting: Canonical text of the starting position (`kinesis_sdk.spark.positions`).
-        started: Time that LATEST was resolved to, in epoch milliseconds. Every offset repeats it, because the
+        started: Time to which LATEST was resolved, in epoch milliseconds. Every offset repeats it, because the
             checkpoint does not contain the initial offset of a query. If LATEST were resolved again after a crash in
             the first batch, the records that arrived in between would be skipped.
         cut: Epoch milliseconds. All records that arrived earlier are consumed, in all shards, except those that could
-            not be read when the batch was planned. None in the initial offset of a query only.
-        streams: Positions by stream name. It is never an ARN, so that a query may change from the name to the ARN of a
-            stream.
+            not be read when the batch was planned. None only in the initial offset of a query.
+        streams: Positions by stream name. The key is never an ARN, so that a query may change from the name to the ARN of a stream.
     """
 
     starting: str
@@ -103,7 +102,7 @@ class QueryOffset:
         """Return the JSON object, with its keys in order.
 
         Raises:
-            OffsetError: If a position is not one that an offset can hold.
+            OffsetError: If an offset cannot contain one of the positions.
         """
         return {
             "cut": self.cut,
@@ -120,7 +119,7 @@ class QueryOffset:
         """Return the canonical text.
 
         Raises:
-            OffsetError: If a position is not one that an offset can hold.
+            OffsetError: If an offset cannot contain one of the positions.
         """
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
@@ -231,8 +230,8 @@ def _stream_from_json(name: str, item: Any) -> StreamOffset:
 # -- shards: the functions that follow run for every shard at every trigger ---------------------------------------------------
 
 _WIDTH = 72
-"""Digits to base 64 that hold the greatest sequence number, of 129 decimal digits. A multiple of four, so that base64 encoding
-of the number's bytes is its notation to base 64.
+"""Number of digits in base 64 of the greatest sequence number, which has 129 decimal digits. It is a multiple of four, so that the base64
+encoding of the number's bytes is its notation in base 64.
 """
 _BYTES = _WIDTH * 6 // 8
 _ZEROS = b"A" * _WIDTH

@@ -1,8 +1,8 @@
 """Options of the data source: names, defaults and ranges. An unknown option is an error that names the closest one.
 
-Names are case-insensitive. Durations and positions are in the grammar of `kinesis_sdk.common.position_text`.
+Names are case-insensitive. `kinesis_sdk.common.position_text` defines the grammar of durations and positions.
 
-Reader and writer check and ignore each other's options, because a temporary view passes the same options to both.
+The reader checks and ignores the writer's options, and the writer the reader's, because a temporary view passes the same options to both.
 """
 
 from __future__ import annotations
@@ -56,29 +56,30 @@ class SourceOptions:
     ending_position: Latest | AtTimestamp = field(default_factory=Latest)
     """Position at which a batch read ends: LATEST (when the read is planned) or a time."""
     max_batch_span: float | None = None
-    """Maximum stream time per batch. None adapts it to the speed of the query, so that a query that is behind catches up
-    in batches of about the length of its trigger. A duration is a hard upper bound: a query with a longer trigger falls
-    behind. 0 means unlimited. Spark before 4.2 runs AvailableNow as one batch, to which no span applies.
+    """Maximum stream time per batch. None adapts the span to the speed of the query, so that a query that is behind catches up in batches
+    that take about as long as its trigger interval. A duration is a fixed upper bound, with which a query with a longer trigger interval
+    falls behind. 0 means unlimited. Before version 4.2, Spark runs AvailableNow as one batch, for which the span does not apply.
     """
     max_records_per_shard: int | None = None
-    """Exact maximum of Kinesis records per shard and batch; None means unlimited."""
+    """Exact maximum number of Kinesis records per shard and batch; None means unlimited."""
     max_rows_per_trigger: int | None = None
-    """Maximum rows per batch, of all shards together; None means unlimited. Records that arrived within one millisecond stay together."""
+    """Maximum number of rows per batch for all shards together; None means unlimited. Records that arrived within one millisecond stay
+    together."""
     max_bytes_per_trigger: int | None = None
-    """Maximum bytes of Kinesis records per batch, as they are stored, with their partition keys; None means unlimited."""
+    """Maximum bytes of stored Kinesis records per batch, including partition keys; None means unlimited."""
     tip_lag: float = 0.3
     """Distance from the current time at which the search for the newest record of a shard starts."""
     min_probe_interval: float = 1.0
     """Minimum time between two probes of the stream."""
     idle_probe_interval: float = 5.0
-    """Maximum time between two reads of a shard that has been idle for long, and so the maximum delay of its next record. 0 means that
-    each shard is read at each trigger."""
+    """Maximum time between two reads of a shard that has been idle for a long time, and therefore the maximum delay of its next record. 0
+    means that each shard is read at each trigger."""
     shard_refresh_interval: float = 10.0
-    """Time between two ListShards calls; a shard that ends causes one at once."""
+    """Time between two ListShards calls; when a shard ends, the next call is made at once."""
     probe_threads: int = 16
     """Shards that are probed concurrently."""
     shard_ids: frozenset[str] | None = None
-    """Shards of a batch read; None for all. A streaming query reads all shards."""
+    """Shards of a batch read; None for all shards. A streaming query reads all shards."""
     shards_per_task: int | None = None
     """Maximum shards per Spark task, except for a parent with its children; None means that ``max_tasks`` decides."""
     max_tasks: int | None = None
@@ -87,15 +88,15 @@ class SourceOptions:
     records_per_fetch: int = MAX_PAGE
     """Maximum Kinesis records per GetRecords call."""
     fetch_interval: float = 0.25
-    """Minimum time between two GetRecords calls for a shard. 0.25 leaves one of the five calls per second to the driver."""
+    """Minimum time between two GetRecords calls for a shard. With 0.25, one of the five calls per second remains for the driver."""
     retry_timeout: float = 120.0
     """Time for which throttled and failed calls are retried."""
     deaggregate: bool = True
     """Whether aggregated records are deaggregated."""
     include_headers: bool = False
-    """Whether there is a column ``headers``, a map from names to values, as in Spark's Kafka source."""
+    """Whether rows have a column ``headers``, a map from names to values, as in Spark's Kafka source."""
     misplaced_aggregates: str = "deliver"
-    """Treatment of an aggregate with records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it, as
+    """Treatment of an aggregate with records outside the shard's hash key range: ``deliver`` it, or ``discard`` the whole aggregate, as
     the KCL does. The KPL, and the producer of this package, put its records again.
     """
     recognize_repetitions: bool = True
@@ -103,15 +104,16 @@ class SourceOptions:
     max_repetition_bytes: int = MAX_BYTES
     """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognize repetitions."""
     max_look_up_span: float = OLDEST_MILLIS / 1000
-    """Maximum time before a record in which its earlier copies are searched. Any program that may put records can make a task
+    """Maximum time before a record within which the stream is searched for earlier copies of it. Any program that may put records can make
+    a task
     read this span again.
     """
     columns: str | None = None
-    """Columns of a read without a schema of its own: names, or with ``value_format`` names and types; None for all."""
+    """Columns of a read without a schema: names, or names and types with ``value_format``; None for all columns."""
     value_format: ValueFormat | None = None
     """Format of the values, which are parsed into the columns of the query's schema; None leaves them as bytes."""
     fail_on_data_loss: bool = True
-    """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
+    """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs the loss and continues."""
     log_level: str | None = None
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
 
@@ -127,7 +129,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, clock: Clock = _CLOCK) -> SourceOptions:
-        """Parse the options that Spark passes. The clock is for positions such as ``-15m``.
+        """Parse the options that Spark passes. The clock is used for positions such as ``-15m``.
 
         Raises:
             ConfigError: If an option is unknown, the streams are missing or do not fit together, or a value is out of
@@ -168,7 +170,8 @@ class SinkOptions:
     stream: StreamId
     settings: ProducerSettings
     random_partition_key: bool = False
-    """Whether rows without a partition key get a random one: all rows if there is no such column, else rows where it is null."""
+    """Whether rows without a partition key get a random key: all rows if there is no such column, otherwise the rows in which the column
+    is null."""
     error_sample: int = 5
     """Number of errors that the message of a failed task quotes."""
     flush_timeout: float = 600.0
@@ -178,13 +181,14 @@ class SinkOptions:
     dedup_window: float = 300.0
     """Time for which readers recognize another row with the same ``dedupId``."""
     reconcile: float | None = None
-    """Time before a task for which the stream is read, to leave out rows that an earlier attempt has stored; None does not read it."""
+    """Time before a task for which the stream is read, to leave out rows that an earlier attempt has stored; None disables this."""
     bad_rows: str = "fail"
-    """Treatment of rows that Kinesis would reject: they ``fail`` the write, are left out (``skip``), or go into another stream (``dlq``)."""
+    """Treatment of rows that Kinesis would reject: they ``fail`` the write, are left out (``skip``), or are put into another stream
+    (``dlq``)."""
     bad_rows_stream: str | None = None
     """Name or ARN of the stream for bad rows (``dlq``)."""
     first_attempts: bool = True
-    """Whether tasks of a streaming query mark rows with a ``dedupId`` that are known to be written for the first time."""
+    """Whether tasks of a streaming query mark rows with a ``dedupId`` that are certainly written for the first time."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -249,7 +253,7 @@ class SinkOptions:
 
 @contextmanager
 def _named(options: Mapping[str, str]) -> Iterator[None]:
-    """Let an error name the option that a field was set by."""
+    """Replace a field's name in an error by the name of its option."""
     try:
         yield
     except ConfigError as error:
@@ -302,7 +306,7 @@ def _names(text: str, option: str) -> frozenset[str]:
 
 
 def _starting_text(text: str, option: str) -> str:
-    """Return the text itself. It is parsed again when the streams, and the time for relative positions, are known."""
+    """Return the text itself. The text is parsed again once the streams and the time for relative positions are known."""
     StartingPosition.parse(text, option, now=_LAST)
     return text
 
@@ -342,7 +346,7 @@ _COMMON: _Table = {
 }
 CREDENTIAL_OPTIONS = ("accessKeyId", "secretAccessKey", "sessionToken")
 STREAM_OPTIONS = ("streamName", "streamArn", "streamNames")
-"""Options of which a reader or writer needs one."""
+"""Options of which a reader or writer needs exactly one."""
 
 _SOURCE: _Table = {
     **_COMMON,
@@ -405,8 +409,7 @@ def _read(
 ) -> dict[str, Any]:
     """Return the values of the options by field name. Every option must be known, and its value acceptable.
 
-    The ``ignored`` options of the other direction are checked, but not returned; ``engine`` are names of Spark's own
-    options.
+    The ``ignored`` options of the other direction are checked, but not returned; ``engine`` contains the names of Spark's own options.
     """
     known = {name.lower(): name for name in table}
     others = {name.lower(): name for name in ignored}
@@ -435,7 +438,7 @@ def _read(
 
 
 def _take_connection(values: dict[str, Any], streams: Collection[StreamId]) -> ConnectionSettings:
-    """Take the connection settings out of the values. The region of the streams' ARNs is the default."""
+    """Remove the connection settings from the values and return them. The region of the streams' ARNs is the default."""
     fields = {name: values.pop(name) for name, _ in _CONNECTION.values() if name in values}
     regions = {stream.region for stream in streams if stream.region is not None}
     if len(regions) > 1:
@@ -446,7 +449,7 @@ def _take_connection(values: dict[str, Any], streams: Collection[StreamId]) -> C
 
 
 def _take_streams(values: dict[str, Any]) -> tuple[StreamId, ...]:
-    """Take the streams of a reader out of the values."""
+    """Remove the streams of a reader from the values and return them."""
     text = values.pop("stream_names", None)
     if text is None:
         return (_take_stream(values),)

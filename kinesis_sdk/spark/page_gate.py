@@ -1,8 +1,8 @@
 """Limit of the pages that the threads of a task read at the same time.
 
 A page has up to 10 MB, and while it is received and decoded, its content exists several times: as bytes of the response, as
-text, as base64 and as payloads. Eight threads that all read full pages take half a gigabyte, which is more than a Python worker
-gets in an ordinary executor. Small pages take next to nothing, and there concurrency hides the latency of the calls.
+text, as base64 and as payloads. Eight threads that all read full pages need half a gigabyte of memory, which is more than a Python worker
+gets in an ordinary executor. Small pages need almost no memory, and concurrent reads then hide the latency of the calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LARGE_PAGES = 2
 
 
 class PageGate:
-    """Gate through which the threads of one task read. Thread-safe.
+    """Gate that the threads of one task enter to read. Thread-safe.
 
     At first, and after a large page, at most `MAX_LARGE_PAGES` threads are inside; after a small page, any number of threads.
     """
@@ -31,7 +31,7 @@ class PageGate:
         self._limited = True
 
     def pages(self, pages: Iterator[list[KinesisRecord]]) -> Iterator[list[KinesisRecord]]:
-        """Yield the pages of a range. The thread stays inside the gate until it asks for the next page, or closes the iterator."""
+        """Yield the pages of a range. The thread stays inside the gate until it requests the next page or closes the iterator."""
         self._enter()
         try:
             for records in pages:
@@ -45,7 +45,7 @@ class PageGate:
     def outside(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
         """Return a function that leaves the gate while it sleeps, for threads that are inside.
 
-        A shard rejects reads for up to five seconds after a large page. A thread that waits for it must not block others.
+        A shard rejects reads for up to five seconds after a large page. A thread that waits for this time must not block others.
         """
 
         def rest(seconds: float) -> None:
@@ -63,7 +63,7 @@ class PageGate:
             self._inside += 1
 
     def _leave(self, size: int | None = None) -> None:
-        """Leave the gate. ``size`` is the bytes of the page that was read; None if none was."""
+        """Leave the gate. ``size`` is the number of bytes of the page that was read; None if no page was read."""
         with self._changed:
             self._inside -= 1
             if size is not None:

@@ -1,6 +1,6 @@
 """Correct writes from `foreachPartition`: one producer per Python worker process, flushed at the end of each task.
 
-This module needs neither pyarrow nor Spark's data source API, and importing it does not import pyspark.
+This module needs neither pyarrow nor Spark's data source API, and does not import pyspark.
 
     writer = KinesisPartitionWriter("flights", partition_key="origin", data="line")
     df.foreachPartition(writer)
@@ -49,7 +49,7 @@ _WINDOW = 300.0
 """Seconds; the default of `Producer.put`."""
 
 _SWEEP = 10_000
-"""A task checks after this many puts which of its records are final."""
+"""Number of puts after which a task checks which of its records have a final result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ _producers: dict[tuple[int, ProducerSettings], Producer] = {}
 
 
 class TaskProducer:
-    """View of a shared producer for one task: it counts the records of this task only.
+    """View of a shared producer for one task: it counts only the records of this task.
 
     Args:
         producer: The producer.
@@ -140,7 +140,7 @@ class TaskProducer:
             data: Payload; text is sent as UTF-8.
             explicit_hash_key: Explicit hash key; None uses the hash of the partition key.
             dedup_id: Name of the record, see `Producer.put`.
-            dedup_window: Seconds in which readers recognize another record of that name.
+            dedup_window: Seconds in which readers recognize another record with the same name.
 
         Raises:
             InvalidRecordError: If Kinesis would reject the record.
@@ -182,7 +182,7 @@ class TaskProducer:
         attempt: Attempt = Attempt(),  # noqa: B008 - it has no state
         leave_out: Callable[[int, InvalidRecordError], None] | None = None,
     ) -> None:
-        """Accept many records, as `put` accepts one.
+        """Accept many records in the same way as `put` accepts one.
 
         Args:
             stream: Stream name or ARN.
@@ -190,9 +190,9 @@ class TaskProducer:
             payloads: Payload of each record; as many as keys.
             explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
             dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
-            headers: Headers or None of each record, see `Producer.put`; None if no record has any.
+            headers: Headers or None of each record, see `Producer.put`; None if no record has headers.
             dedup_window: As for `put`.
-            attempt: Earlier attempts to put these rows, as far as they are known.
+            attempt: What is known about earlier attempts to put these rows.
             leave_out: Called for a record that Kinesis would reject, with its index and the error; None raises the error.
 
         Raises:
@@ -262,7 +262,7 @@ class TaskProducer:
     def _rejected(
         self, error: InvalidRecordError, partition_key: str | None, explicit_hash_key: str | int | None
     ) -> InvalidRecordError:
-        """Return the error for the row after the accepted ones."""
+        """Return the error for the row after the accepted rows."""
         row = describe_row(self.accepted + self._left_out, partition_key, explicit_hash_key)
         return InvalidRecordError(error.field, f"{error.problem} ({row})")
 
@@ -286,7 +286,7 @@ class TaskProducer:
         return self._producer._time_at_kinesis(stream)
 
     def _sweep(self, *, final: bool = False) -> None:
-        """Count and drop the records that are final. Otherwise the memory of a task would grow with its partition."""
+        """Count and drop the records that have a final result. Otherwise the memory of a task would grow with the size of its partition."""
         waiting: list[PendingRecord] = []
         stored = 0
         for record in self._pending:
@@ -333,7 +333,7 @@ def shared_producer(
     between tasks, because Spark ends idle workers without notice.
 
     Args:
-        settings: Settings of the producer; None for the defaults of the KPL.
+        settings: Settings of the producer; None uses the defaults of the KPL.
         error_sample: Number of errors that the message of a failed task quotes.
 
     Raises:
@@ -353,19 +353,20 @@ def shared_producer(
 class KinesisPartitionWriter:
     """Picklable function for ``df.foreachPartition`` that puts every row, flushes, and fails the task if a record fails.
 
-    Delivery is at least once: a task that Spark retries puts its rows again. If the rows have names (``dedup_id``) and the
-    producer is idempotent, this SDK's readers deliver each of them once.
+    Delivery is at least once: a task that Spark retries puts its rows again. If the rows have names (``dedup_id``) and the producer is
+    idempotent, this SDK's readers deliver each row once.
 
     Args:
         stream: Stream name or ARN.
         partition_key: Column, or function of the row.
         data: Column (bytes or text), or function of the row.
-        explicit_hash_key: Column, or function of the row, with decimal text, an int or None; None if there is none.
-        dedup_id: Column, or function of the row, with the name of the row or None, see `Producer.put`; None if rows have none. It
+        explicit_hash_key: Column or function of the row whose value is decimal text, an int or None; None if rows have no explicit hash
+            key.
+        dedup_id: Column or function of the row whose value is the name of the row or None, see `Producer.put`; None if rows have no names.
+            It
             needs ``ProducerConfig(idempotent=True, dedup_namespace=…)``.
-        dedup_window: Seconds, 1 to 300, in which readers recognize another row of the same name. A retry that comes later is
-            not recognized.
-        settings: Settings of the producer; None for the defaults of the KPL.
+        dedup_window: Seconds, 1 to 300, in which readers recognize another row with the same name. A later retry is not recognized.
+        settings: Settings of the producer; None uses the defaults of the KPL.
     """
 
     def __init__(

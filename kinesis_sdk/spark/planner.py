@@ -1,14 +1,14 @@
-"""The driver's part of the reader: it fixes the records of a batch before any task runs.
+"""The driver's part of the reader: it determines the records of a batch before any task runs.
 
-A batch ends at one *cut*, a time for all shards of all streams: it holds, of every shard, the records before the shard's
-first record that arrived at or after the cut. Without a limit the cut is the time at which planning began. Behind the tip
-it is the arrival of the oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard runs ahead of another,
-and a watermark drops only records that it would also drop if records were read as they arrive.
+A batch ends at one *cut*, a time for all shards of all streams: it contains, for every shard, the records before the shard's first record
+that arrived at or after the cut. Without a limit the cut is the time at which planning began. While the query is behind the tip, it is the
+arrival of the oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard is read ahead of another, and a watermark drops
+only records that it would also drop if records were read when they arrive.
 
-The state of a planner is a cache: the offsets alone decide what is read.
+The state of a planner is only a cache: the offsets alone determine the records that are read.
 
-A call of `plan` within ``minProbeInterval`` makes no calls and returns the start, unless a limit ended the last batch,
-or the query stops at the current records. `kinesis_sdk.spark.probe` lists the calls per shard,
+Within ``minProbeInterval``, `plan` makes no calls and returns the start, unless a limit ended the last batch, or the query stops at the
+current records. `kinesis_sdk.spark.probe` lists the calls per shard,
 `kinesis_sdk.spark.listing` per stream.
 """
 
@@ -33,7 +33,7 @@ from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.streams import Key, QueryStreams
 
 _JITTER = 0.05
-"""Seconds by which a call may come early, so that a trigger of one second does not skip every other tick."""
+"""Seconds by which a call may be early, so that a trigger interval of one second does not skip every other trigger."""
 
 _OWN_LIMITS = frozenset(
     {"span", "maxBatchSpan", "maxRecordsPerShard", "maxRowsPerTrigger", "maxBytesPerTrigger"}
@@ -44,8 +44,8 @@ _OWN_LIMITS = frozenset(
 class StreamPlanner:
     """Plans the batches of one query. Not thread-safe, because Spark makes one call at a time.
 
-    ``admission_control`` says whether Spark runs AvailableNow in several batches (4.2 and later). Otherwise AvailableNow
-    ends after one batch, which a span must not end.
+    ``admission_control`` is true if Spark runs AvailableNow in several batches (4.2 and later). Otherwise AvailableNow ends after one
+    batch, which must not be limited by a span.
     """
 
     def __init__(
@@ -86,21 +86,21 @@ class StreamPlanner:
         )
 
     def stop_at_now(self) -> None:
-        """Stop at the records that the streams have now: `plan` returns its start once they are reached (AvailableNow)."""
+        """Stop at the newest records in the streams: `plan` returns its start once they are reached (AvailableNow)."""
         for listing in self._streams.listings.values():
             if not listing.is_described:
                 listing.describe()
         self._search.stop_at_now()
 
     def plan(self, start: QueryOffset, *, unlimited: bool = False) -> QueryOffset:
-        """Return the end of the batch that starts at ``start``, or ``start`` itself if there is nothing to read.
+        """Return the end of the batch that starts at ``start``, or ``start`` itself if there are no records to read.
 
         ``unlimited`` ignores the limits of the options.
 
         Raises:
             ConfigError: If the query starts at a time in the future, or at a shard that does not exist.
             DataLossError: If records that ``start`` needs are deleted.
-            OffsetError: If the offset is of other streams.
+            OffsetError: If the offset belongs to other streams.
             AwsError: If a call failed permanently.
         """
         if self._is_early() and self._planned == start:
@@ -134,7 +134,7 @@ class StreamPlanner:
         return end
 
     def _is_early(self) -> bool:
-        """Return whether the interval between two searches has not passed, and nothing is known to be left."""
+        """Return whether the interval between two searches has not passed, and no records are known to be left."""
         interval = self._options.min_probe_interval
         early = self._clock.monotonic() < self._search_began + interval - min(_JITTER, interval / 10)
         return early and not self._search.is_stopping and self._lag.limited_by not in _OWN_LIMITS

@@ -8,11 +8,11 @@
 | ``{"default": "TRIM_HORIZON", "shardId-000000000001": "after:4957…"}`` | positions by shard, if the query reads one stream |
 | ``{"default": "LATEST", "orders": "TRIM_HORIZON", "flights": {"default": …, "shardId-…": …}}`` | positions by stream |
 
-The positions are in the grammar of `kinesis_sdk.common.position_text`. A key that begins with ``shardId-`` is a shard id, unless its
-value is an object; any other key is a stream name. Within the object of a stream, every key but ``default`` is a shard id. A missing
+`kinesis_sdk.common.position_text` defines the grammar of the positions. A key that begins with ``shardId-`` is a shard id, unless its
+value is an object; any other key is a stream name. Within the object of a stream, every key except ``default`` is a shard id. A missing
 ``default`` of a stream is the ``default`` of all streams; if that is missing, it is LATEST.
 
-A shard that is created later always starts at its oldest record, whatever the starting position is.
+A shard that is created later always starts at its oldest record, regardless of the starting position.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StartingPosition:
     """Position from which a query starts.
 
     Attributes:
-        default: Position in every shard without one of its own.
+        default: Position in every shard that is not listed.
         shards: Positions by shard id, if the query reads one stream.
         streams: Positions by stream name, each without ``streams``. All other streams have ``default``.
     """
@@ -74,12 +74,12 @@ class StartingPosition:
     ) -> StartingPosition:
         """Parse the user's text, or a canonical text.
 
-        ``now`` (epoch seconds) is for times such as ``-15m``; None for canonical text, which has none. If ``streams``
+        ``now`` (epoch seconds) is used for times such as ``-15m``; None for canonical text, which contains no such times. If ``streams``
         (None: unknown) names one stream, positions by shard become positions of that stream, so that they never apply to a
         stream that the query reads later.
 
         Raises:
-            ConfigError: If the text has none of the accepted forms, or names a stream that is not one of ``streams``.
+            ConfigError: If the text has none of the accepted forms, or names a stream that is not in ``streams``.
         """
         stripped = text.strip()
         if not stripped.startswith("{"):
@@ -124,7 +124,7 @@ class StartingPosition:
         return self.streams.get(name) or StartingPosition(self.default, self.shards)
 
     def of(self, shard_id: str) -> Start:
-        """Return the position that the user gave for a shard of the only stream. With several streams, see `for_stream`."""
+        """Return the user's position for a shard of the only stream. With several streams, see `for_stream`."""
         return self.shards.get(shard_id, self.default)
 
     def resolve(self, shard_id: str, started: int) -> ShardPosition:

@@ -1,10 +1,11 @@
-"""One shard as the driver sees it: when its first unread record arrived, and where a batch ends in it.
+"""The driver's information about one shard: the arrival time of its first unread record, and the end of a batch in the shard.
 
-A batch holds, of every shard, the records before the shard's first record that arrived at or after the *cut*, one time for the whole query.
-`ShardProbe.walk` finds when the first unread record of the shard arrived; from these times of all shards the planner chooses the cut.
+A batch contains, for every shard, the records before the shard's first record that arrived at or after the *cut*, which is one time for
+the whole query.
+`ShardProbe.walk` finds the arrival time of the shard's first unread record; the planner chooses the cut from these times of all shards.
 `ShardProbe.find_end` then finds the end in the shard: the first record at or after the cut, the last record if nothing follows it, or the
-end of the shard. Arrival times are approximate, and only choose where the batch ends: a wrong or disordered time moves the border between
-two batches, and cannot lose or repeat a record.
+end of the shard. Arrival times are approximate, and only determine the end of the batch: a wrong time moves the border between two
+batches, and cannot lose or repeat a record.
 
 API cost per probe:
 
@@ -39,15 +40,15 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.records import KinesisRecord
 
 FIRST_PAGE = 25
-"""Records of a first read. In a quiet shard, they are often all new records, and the executors read them again: at the KPL's usual
-50 KB they are an eighth of a page.
+"""Records of a first read. In a quiet shard, these records are often all new records, and the executors read them again; at the KPL's
+usual 50 KB they are an eighth of a page.
 """
 
 _BUSY_RECORDS = 500
-"""Expected new records from which the walk is skipped, because the page at the tip shows the end."""
+"""The walk is skipped if at most this number of new records is expected, because the page at the tip then shows the end."""
 
 _CONFIRMATIONS = 4
-"""Empty reads that prove that a closed shard has ended. At three a second they take at least a second."""
+"""Empty reads that prove that a closed shard has ended. At three reads per second, they take at least a second."""
 
 _NOT_YET_READABLE = 1_000
 """Milliseconds after its arrival for which a record may be unreadable."""
@@ -56,7 +57,7 @@ _IDLE_FRACTION = 16
 """An idle shard is probed again after this fraction of the time for which it has been quiet."""
 
 _SHORTEST_PERIOD = 0.5
-"""Seconds. Below it, the probes of idle shards are not spread, because a trigger is rarely shorter."""
+"""Seconds. The probes of idle shards are not spread over a shorter time, because a trigger interval is rarely shorter."""
 
 _KEEP = 240.0
 """Seconds for which an unused iterator is certainly valid; Kinesis keeps it for five minutes."""
@@ -69,7 +70,7 @@ class Counting:
     Attributes:
         per_shard: Maximum Kinesis records of the batch in this shard; None for no maximum.
         all_shards: Whether every record before the cut is read, because a limit holds for all shards together.
-        rows: Whether the rows of a record are counted, and not only the record.
+        rows: Whether the rows of a Kinesis record are counted in addition to the record.
     """
 
     per_shard: int | None = None
@@ -84,9 +85,9 @@ NOTHING = Counting()
 
 
 class ShardProbe:
-    """One shard as the planner sees it, with the state that is kept between probes to save calls.
+    """The planner's information about one shard, including the state that is kept between probes to save calls.
 
-    Everything in it is a cache: a new one at the same position finds an end as well, with more calls. A probe is
+    The state is only a cache: a new object at the same position also finds an end, with more calls. A probe is
     `begin`, perhaps `walk`, then `find_end` (again with an earlier cut, if another shard needs one), then `accept`. The
     read at the tip starts ``tip_lag`` milliseconds before the current time.
     """
@@ -121,7 +122,7 @@ class ShardProbe:
     ) -> None:
         """Begin a probe. The state of the last probe is kept if that probe ended at ``position``, which is not `Ended`.
 
-        ``via`` is where to open an iterator if Kinesis may no longer know ``position``. ``patient`` follows any number
+        ``via`` is the position at which to open an iterator if Kinesis may no longer accept ``position``. ``patient`` follows any number
         of empty pages, for reads that stop at the current records.
         """
         reads = self._reads
@@ -142,7 +143,7 @@ class ShardProbe:
             reads.busy_at = reads.now()
 
     def is_due(self, bound: float) -> bool:
-        """Return whether to probe the shard now. An idle shard waits, but for at most ``bound`` seconds."""
+        """Return whether to probe the shard now. An idle shard is read less often, but at least every ``bound`` seconds."""
         busy_at = self._reads.busy_at
         if self._following is not None or self._seen_at is None or busy_at is None:
             return True
@@ -163,7 +164,7 @@ class ShardProbe:
         return 0.0 if busy_at is None else self._reads.now() - busy_at
 
     def was_seen_empty_since(self, moment: float) -> bool:
-        """Return whether nothing followed the position at ``moment``, in monotonic seconds, or later."""
+        """Return whether no record followed the position at ``moment`` (monotonic seconds) or later."""
         return self._following is None and self._seen_at is not None and self._seen_at >= moment
 
     def walk(self) -> Steps[None]:
@@ -190,7 +191,7 @@ class ShardProbe:
 
     @property
     def count_limit(self) -> int | None:
-        """Cut in epoch milliseconds up to which this shard has as many records as the batch may hold; None if it has no more than that."""
+        """Cut (epoch milliseconds) up to which this shard has the maximum records of a batch; None if it has no more than that."""
         count = self._counting.per_shard
         if count is None or len(self._unread.records) <= count:
             return None
@@ -198,7 +199,7 @@ class ShardProbe:
         return max(record.arrival for record in self._unread.records[:count]) + 1
 
     def lower_bound(self, now: int) -> int:
-        """Return a time before which no unread record arrived, in epoch milliseconds; ``now``, the start of the probe, if there is none."""
+        """Return a time (epoch milliseconds) before which no unread record arrived; without unread records, the probe's start ``now``."""
         if self._unread.records:
             return self._unread.records[0].arrival
         if self._following is not None:
@@ -211,7 +212,7 @@ class ShardProbe:
 
     @property
     def unread_records(self) -> list[UnreadRecord]:
-        """Records that were read behind the position, without a gap."""
+        """Records that were read after the position, without a gap."""
         return self._unread.records
 
     def read_up_to(self, now: int) -> int:
@@ -219,7 +220,7 @@ class ShardProbe:
         return self._unread.latest if self._unread.records else self.lower_bound(now)
 
     def is_read(self, cut: Cut) -> bool:
-        """Return whether reading on shows no more records of a batch that ends at a cut."""
+        """Return whether further reads would show no more records of a batch that ends at a cut."""
         count = self._counting.per_shard
         full = count is not None and len(self._unread.records) > count
         return full or self._is_at_its_end or self.read_up_to(cut.now) >= cut.millis
@@ -230,7 +231,7 @@ class ShardProbe:
 
     @property
     def _is_at_its_end(self) -> bool:
-        """Whether nothing follows the unread records, or nothing that can be read now."""
+        """Whether no record follows the unread records, or none that can be read now."""
         return self._unread.caught_up or self._unread.hidden_from is not None
 
     # -- the end of the batch -------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ class ShardProbe:
         return End(self._position, following=self._following, cursor=self._cursor, seen_at=self._seen_at)
 
     def find_end(self, cut: Cut, *, closed: bool) -> Steps[End]:
-        """Find the end of the batch in this shard; ``closed`` if the listing says that it takes no more records."""
+        """Find the end of the batch in this shard; the shard is ``closed`` if it accepts no more records according to the listing."""
         if self._gave_up_at is not None and cut.millis <= self._gave_up_at:
             end: End | None = self._up_to(cut.millis)
         else:
@@ -254,10 +255,10 @@ class ShardProbe:
         return end
 
     def _confirm(self, end: End) -> Steps[End]:
-        """Return `Ended` for a closed shard if nothing follows its last record, even if no response says that it has ended.
+        """Return `Ended` for a closed shard if no record follows its last record, even if no response reports its end.
 
-        Its children enter in this batch, because the cut may lie behind their first records. The reads take so long
-        that any record that arrived before them has become readable. If they find nothing, nothing follows.
+        Its children enter in this batch, because the cut may be later than their first records. The reads take so long that every record
+        that arrived before them is readable by then. If they find no record, no record follows.
         """
         cursor = end.cursor or self._reads.cursor(end.position, self._via)
         for _ in range(_CONFIRMATIONS):
@@ -269,7 +270,7 @@ class ShardProbe:
         return End(Ended(), end.records)
 
     def _known_end(self, cut: Cut, *, closed: bool) -> End | None:
-        """Return the end if it is known without a call."""
+        """Return the end if no call is needed to find it."""
         unread = self._unread
         index = unread.first_at(cut.millis, self._counting.per_shard)
         if index is not None:
@@ -288,7 +289,7 @@ class ShardProbe:
         return None
 
     def _search(self, cut: Cut) -> Steps[End | None]:
-        """Find an end that the unread records do not show; None if empty pages hide it."""
+        """Find an end that does not follow from the unread records; None if empty pages hide it."""
         unread = self._unread
         search = ShardSearch(
             self._reads,
@@ -323,7 +324,7 @@ class ShardProbe:
         return self._up_to(self._gave_up_at)._replace(cut=self._gave_up_at)
 
     def _up_to(self, cut: int) -> End:
-        """Return the end among the records that were read, for a shard that could not be read further."""
+        """Return the end among the records that were read, for a shard in which further reads failed."""
         index = self._unread.first_at(cut)
         if index is not None:
             return self._unread.end_at(index, self._position)
@@ -356,13 +357,13 @@ class ShardProbe:
         return AfterSequence(records[-1].sequence_number) if records else self._position
 
     def _cursor_behind(self) -> Cursor:
-        """Return a cursor behind the records that this probe has read, or at the position."""
+        """Return a cursor after the records that this probe has read, or at the position."""
         if self._unread.records:
             return self._reads.cursor(self._last_position())
         return self._reads.cursor(self._position, self._via)
 
     def _select(self, page: Page) -> list[UnreadRecord]:
-        """Return the records of a page that lie behind the position."""
+        """Return the records of a page that come after the position."""
         records = self._unread.records
         first = records[0].number if records else first_number(self._position)
         rows: Callable[[KinesisRecord], int] | None = None

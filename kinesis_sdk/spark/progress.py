@@ -1,6 +1,6 @@
 """Progress of a running query: a line per batch, and a data frame for plots.
 
-Spark transports no metrics of Python sources. Two things are available: the cut in the end offset (all versions), and
+Spark does not transfer metrics of Python sources. Two things are available: the cut in the end offset (all versions), and
 the planner's report (``sources[].latestOffset``, 4.2 and later).
 """
 
@@ -29,10 +29,10 @@ def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
     Returns:
         ``batchId``, ``timestamp`` (text), ``rows``, ``rowsPerSecond``, ``batchMs``, ``planMs``, and over all sources of this kind:
 
-        * ``maxLagMs``: lag of the source that is furthest behind. With a report of the planner (Spark 4.2 and later) it is
-            0 if no limit ended the batch; otherwise, the age of the batch's cut at ``timestamp``. None if unknown.
+        * ``maxLagMs``: lag of the source that is furthest behind. With a report of the planner (Spark 4.2 and later), it is 0 if no limit
+        ended the batch; otherwise it is the age of the batch's cut at ``timestamp``. None if unknown.
         * ``limitedBy``: limit that ended the batch of that source early: ``span``, or the name of an option such as ``maxBatchSpan``; None
-            if none did, and without a report.
+        if no limit did, and without a report.
         * ``fallingBehind``: whether batches take longer than the stream time that they contain; None without a report.
         * ``shards`` and ``ended``: numbers of shards that are being read, and of shards that were read to their end.
     """
@@ -90,7 +90,7 @@ def _loaded(value: Any) -> Any:
 
 
 def _report(value: Any) -> Mapping[str, Any]:
-    """Return the planner's report, or an empty mapping: before Spark 4.2, the value is the end offset again."""
+    """Return the planner's report, or an empty mapping before Spark 4.2, where the value repeats the end offset."""
     return value if isinstance(value, Mapping) and "maxBehindMs" in value else {}
 
 
@@ -123,8 +123,8 @@ def format_progress(name: str, numbers: Mapping[str, Any]) -> str:
 def progress_frame(query: Any) -> pd.DataFrame:
     """Return the recent progress of a query as a pandas data frame with a row per batch.
 
-    Spark keeps 100 reports (``spark.sql.streaming.numRecentProgressUpdates``). Columns: see `describe_progress`;
-    ``timestamp`` is a UTC timestamp here, and batches without this source's offsets are left out.
+    Spark keeps 100 reports (``spark.sql.streaming.numRecentProgressUpdates``). The columns are described at `describe_progress`, except
+    that ``timestamp`` is a UTC timestamp; batches without this source's offsets are left out.
     """
     import pandas as pd
 
@@ -187,7 +187,7 @@ def progress_listener(write: Callable[[str], object] | None = None) -> Any:
                 out(format_progress(event.progress.name or str(event.progress.id)[:8], numbers))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802 — Spark's name
-            """Called when there was nothing to process."""
+            """Called when a trigger found no records to process."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 — Spark's name
             """Called when a query ended."""

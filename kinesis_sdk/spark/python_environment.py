@@ -1,8 +1,8 @@
 """The Python environment in which Spark runs this package.
 
-Spark runs data sources in processes of its own, on the driver as well as on the executors. Their interpreter is ``PYSPARK_PYTHON``,
-or else the ``python3`` of the ``PATH``. If a program is started as ``/venv/bin/python job.py`` without activating the environment,
-this is a Python without this package.
+Spark runs data sources in separate processes, on the driver as well as on the executors. Their interpreter is ``PYSPARK_PYTHON``, or the
+``python3`` on the ``PATH`` if this is not set. If a program is started as ``/venv/bin/python job.py`` without activating the environment,
+that ``python3`` is a Python without this package.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kinesis_sdk.spark.tasks import DEFAULT_MAX_TASKS, MAX_TASKS
 
 _VARIABLE = "PYSPARK_PYTHON"
 MAX_TASKS_VARIABLE = "KINESIS_SDK_MAX_TASKS"
-"""Environment variable of Spark's Python processes with the number of tasks that suits the cluster."""
+"""Environment variable of Spark's Python processes that contains the number of tasks that suits the cluster."""
 
 _TASKS_PER_SLOT = 2
-"""Two, so that one slow task does not hold up a batch for long."""
+"""The number is two, so that one slow task does not delay a batch for long."""
 
 _NEEDED = ("kinesis_sdk", "pyarrow")
 _TIMEOUT = 60.0
@@ -30,8 +30,8 @@ def use_this_environment(spark: Any) -> None:
     """Make sure that the Python processes that Spark starts can import this package.
 
     The choice of the user is never changed. If there is none and the master is ``local``, where all processes run on this
-    machine, the session gets the interpreter of this process. Sessions of Spark Connect are left alone: their server
-    chooses the interpreter.
+    machine, the session gets the interpreter of this process. Sessions of Spark Connect are not changed, because their server chooses the
+    interpreter.
 
     Raises:
         ConfigError: If the interpreter of the session cannot import this package, and only the user can change that.
@@ -54,12 +54,12 @@ def use_this_environment(spark: Any) -> None:
 
 
 def pass_on_parallelism(spark: Any) -> None:
-    """Let the planning processes of a session know how many tasks suit its cluster.
+    """Pass the number of tasks that suits the cluster to the planning processes of a session.
 
-    Spark tells a data source in Python nothing about the cluster, but passes it the environment of the session. On a
+    Spark passes a data source in Python no information about the cluster, but it passes the environment of the session. On a
     ``local`` master the number is two tasks per slot. A cluster may have registered few of its executors when the
-    session starts, so on a cluster two tasks per known slot count only if they exceed the default. Nothing happens for a
-    session of Spark Connect.
+    session starts, so on a cluster two tasks per known slot count only if they exceed the default. For a session of Spark Connect, this
+    does nothing.
     """
     context = _classic_context(spark)
     if context is None:
@@ -88,7 +88,7 @@ def _classic_context(spark: Any) -> Any:
 def missing_modules(python: str) -> list[str]:
     """Return which of the needed modules an interpreter cannot find. ``python`` is a command, searched on the ``PATH`` as Spark does.
 
-    The list is also empty if the interpreter does not run here: then only Spark knows how it is started.
+    The list is also empty if the interpreter does not run on this machine, because then only Spark can start it.
     """
     code = (
         "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n) is None])"

@@ -1,7 +1,8 @@
-"""Lower CPU cost of the Python processes of Spark, apart from the work itself.
+"""Lower CPU overhead of the Python processes of Spark.
 
 Records in flight are many objects without cycles. By default Python's collector traverses the young objects after every 700
-allocations, and from time to time all objects of a Spark worker. That is a fifth of the cost of writing. In a process that starts to plan
+allocations, and from time to time all objects of a Spark worker. This is a fifth of the CPU time of writing. In a process that starts to
+plan
 batches, it would traverse all modules that Spark has imported: 20 ms of CPU.
 
 Workers, and the processes that create and plan a read or a write, serve many requests. Between two of them, Spark itself does more than a

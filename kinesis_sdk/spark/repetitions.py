@@ -3,7 +3,7 @@
 A task begins with an empty memory, and searches the stream for copies that it does not remember. So the rows of a range depend
 only on the stream, not on where the range begins, and a range that is read again has the same rows.
 
-Nearly every page needs no look-up, and its aggregates are judged one by one while their rows are made. When the first aggregate of a
+Almost no page needs a look-up, and its aggregates are judged one by one while their rows are created. When the first aggregate of a
 page needs a look-up, the rest of the page is judged with it. So a page reads the stream once, not once for each aggregate.
 """
 
@@ -28,12 +28,12 @@ class RangeRepetitions:
     Args:
         recognizes: Whether repetitions are left out at all.
         max_bytes: Maximum bytes of memory for records that were seen.
-        max_span: Maximum age, in seconds before a record's arrival, of the copies that are searched. A bound of bytes
-            would depend on how the stream is read, and a range that is read again must have the same rows.
+        max_span: Maximum seconds before a record's arrival within which its copies are searched. A bound in bytes would depend on the way
+            in which the stream is read, but a range that is read again must have the same rows.
 
     Attributes:
         dropped: User records that were left out.
-        unknown: User records that were kept although an earlier copy may exist, because it could not be searched.
+        unknown: User records that were kept although an earlier copy may exist, because the search for it failed.
         look_ups: Pages for which the stream was read again.
     """
 
@@ -91,7 +91,7 @@ class RangeRepetitions:
         return self._judged.pop(number)
 
     def _judge(self, record: KinesisRecord, columns: SubRecordColumns) -> None:
-        """Decide about an aggregate; if that takes a look-up, decide about the later aggregates of its page, too."""
+        """Decide about an aggregate; if that needs a look-up, also decide about the later aggregates of its page."""
         reader = self._reader
         is_ours = {record.sequence_number: reader.add(record, columns)}
         if reader.needs_look_up:

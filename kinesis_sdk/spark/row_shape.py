@@ -1,4 +1,4 @@
-"""Rows of a reader, made from the raw columns of its records: these columns themselves, or typed ones (`kinesis_sdk.spark.parse`)."""
+"""Rows of a reader, created from the raw columns of its records: these columns themselves, or typed columns (`kinesis_sdk.spark.parse`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ShapingTask(Protocol):
         ...
 
     def report(self) -> str | None:
-        """Return a sentence for the log once the task has read everything; None if there is nothing to say."""
+        """Return a sentence for the log once the task has read all rows; None if there is nothing to report."""
         ...
 
 
@@ -30,12 +30,12 @@ class RowShape(Protocol):
         ...
 
     def begin(self) -> ShapingTask:
-        """Return a `ShapingTask` that makes the rows of one task."""
+        """Return a `ShapingTask` that creates the rows of one task."""
         ...
 
 
 class RawRows:
-    """Rows as the source has them; a shape, and its task.
+    """Rows with the columns of the source; this class is a shape and also its task.
 
     Args:
         raw: Columns, in order.

@@ -1,4 +1,4 @@
-"""Reads of one shard by the driver: at most three a second, over empty pages, from a position or from a time."""
+"""Reads of one shard by the driver: at most three per second, past empty pages, from a position or from a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ MAX_PAGE = 10_000
 """Maximum records of a GetRecords response (API reference)."""
 
 _HOPS = 5
-"""Empty pages that one read follows. Kinesis may return them anywhere; they do not mean that a shard is idle."""
+"""Maximum number of empty pages that one read follows. Kinesis may return empty pages at any position; they do not mean that a shard is
+idle."""
 
 
 class ShardReads:
@@ -38,7 +39,7 @@ class ShardReads:
         return self._io.clock.monotonic()
 
     def millis_since(self, moment: float | None) -> float:
-        """Return the milliseconds since a moment in monotonic seconds; 0 for None."""
+        """Return the milliseconds since a time in monotonic seconds; 0 for None."""
         return 0.0 if moment is None else (self.now() - moment) * 1000
 
     def service_millis(self) -> int:
@@ -46,7 +47,7 @@ class ShardReads:
         return self._io.service_clock.millis()
 
     def cursor(self, position: ShardPosition, via: ShardPosition | None = None) -> Cursor:
-        """Return a cursor at a position, opened at ``via`` if Kinesis may no longer know it."""
+        """Return a cursor at a position, opened at ``via`` if Kinesis may no longer accept the position."""
         return self._io.cursor(self._shard_id, position, via=via, pace=self._pace)
 
     def after(self, sequence_number: str) -> Cursor:
@@ -54,7 +55,7 @@ class ShardReads:
         return self.cursor(AfterSequence(sequence_number))
 
     def read(self, cursor: Cursor, limit: int) -> Steps[Page]:
-        """Read until a page has records, or nothing follows.
+        """Read until a page has records, or no record follows.
 
         Raises:
             StalledError: If a patient read had only empty pages for ``retryTimeout``.

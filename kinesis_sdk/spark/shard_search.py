@@ -1,7 +1,7 @@
-"""The search for the end of a batch in a shard whose unread records do not show it.
+"""The search for the end of a batch in a shard if the end does not follow from the unread records.
 
-A timestamp finds the first record after a time in one call, but never the last record before it. Therefore an end is
-exclusive where the next record is known, and only a shard that became quiet before the cut needs a search backwards.
+A timestamp finds the first record after a time in one call, but never the last record before it. Therefore an end is exclusive if the next
+record is known, and only a shard that became quiet before the cut needs a search backwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kinesis_sdk.spark.unread import Cut, End, Unread, UnreadRecord, end_in
 NEXT_PAGE = 1_000
 _SEARCH_PAGE = 4_000
 _CUT_PAGE = 10
-"""Number of records to read at a past cut. The first one is the end, unless Kinesis returned a record from before the cut."""
+"""Number of records to read at a past cut. The first record is the end, unless Kinesis returned a record from before the cut."""
 
 _PAGES_AT_CUT = 5
 """Maximum pages that are read from a time before the cut until a page reaches the cut."""
@@ -28,8 +28,8 @@ _RECORDS_BACK = 8
 """The read at the tip starts so far back that it finds about this many records, but at most ``_MAX_BACK`` milliseconds."""
 
 _QUIET_BACK = 10_000
-"""The search starts this many milliseconds before the moment since which the shard is known to be quiet. A shard takes 1,000 records a
-second, so a few pages hold the records that arrived then.
+"""The search starts this many milliseconds before the time since which the shard is known to be quiet. A shard accepts 1,000 records per
+second, so a few pages contain the records that arrived in this time.
 """
 
 _CLOSE_ENOUGH = 20
@@ -41,13 +41,13 @@ class ShardSearch:
 
     Args:
         unread: Records of the shard that were read so far; they do not reach the cut.
-        select: Takes the records behind the position out of a page.
+        select: Returns the records of a page after the position.
         lowest: Epoch milliseconds before which no unread record arrived.
-        tip_lag: Milliseconds before the present from which the newest record is looked for.
+        tip_lag: Milliseconds before the current time from which the newest record is searched.
 
     Attributes:
         floor: The last record that is known to lie before the cut; None if there is none.
-        is_hidden: Whether empty pages hide records that the search needs, so it has to give up.
+        is_hidden: Whether empty pages hide records that the search needs, so that it has failed.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class ShardSearch:
         self.is_hidden: bool = False
 
     def begin_behind(self, floor: UnreadRecord, behind: int | None) -> None:
-        """Begin behind the last record that was read from the position; its read was ``behind`` milliseconds behind the tip."""
+        """Begin after the last record that was read from the position; its read was ``behind`` milliseconds behind the tip."""
         self.floor, self._behind, self._low = floor, behind, floor.arrival
 
     def next_page(self, cursor: Cursor, seen_at: float | None) -> Steps[End | None]:
-        """Read the page behind the unread records, where most quiet shards end; nothing followed their position at ``seen_at``."""
+        """Read the page after the unread records, where most quiet shards end; no record followed their position at ``seen_at``."""
         page = yield from self._reads.read(cursor, NEXT_PAGE)
         # The records are not kept, because all shards together may have many.
         unread = self._unread.records + self._select(page)
@@ -132,7 +132,7 @@ class ShardSearch:
         return max(self._tip_lag, back)
 
     def backwards(self) -> Steps[End | None]:
-        """Find the last record of a shard that became quiet before the cut: behind the floor, and before the time of `at_cut`."""
+        """Find the last record of a shard that became quiet before the cut: after the floor, and before the time of `at_cut`."""
         assert self.floor is not None
         # Whether `behind` is the distance to the newest record or to the present is not documented; both are good first guesses.
         guess = min(self._high, self._low + self._behind if self._behind else self._high) - _QUIET_BACK

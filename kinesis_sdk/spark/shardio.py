@@ -1,6 +1,6 @@
 """Calls that read shards, with retries, for the driver's search for the end of a batch and for the executors' tasks.
 
-`ShardCursor` decides what is read, and from which iterator. The caller decides how to wait: the calls are generators of
+`ShardCursor` decides which records are read, and from which iterator. The caller decides how to wait: the calls are generators of
 steps (`kinesis_sdk.spark.steps`), which the driver runs for many shards at once, and a task for one.
 """
 
@@ -33,7 +33,7 @@ _RETRIES = Backoff(0.25, 4.0)
 _WARN_AFTER_FAILURES = 3
 
 _SKEW = 5_000
-"""Milliseconds by which the clock of Kinesis may be behind our estimate. With ``Date`` headers the error is at most one second;
+"""Milliseconds by which the clock of Kinesis may be behind the estimate. With ``Date`` headers the error is at most one second;
 without them it is unknown.
 """
 
@@ -42,8 +42,8 @@ class Page(NamedTuple):
     """One response of GetRecords.
 
     Attributes:
-        records: Records in order, without those before the requested position.
-        caught_up: Whether nothing followed at that time.
+        records: Records in order, without the records before the requested position.
+        caught_up: Whether no record followed at that time.
         ended: Whether the shard ends after the records.
         behind: Milliseconds from the last record to the tip; None if Kinesis reports no lag.
         dropped: Number of records before the requested position.
@@ -60,7 +60,7 @@ def arrival_of(record: KinesisRecord) -> int:
     """Return the arrival time of a record in epoch milliseconds.
 
     Raises:
-        ProtocolError: If the record has none.
+        ProtocolError: If the record has no arrival time.
     """
     moment = record.approximate_arrival_timestamp
     if moment is None:
@@ -69,7 +69,7 @@ def arrival_of(record: KinesisRecord) -> int:
 
 
 def first_number(position: ShardPosition) -> int:
-    """Return the smallest sequence number that a record after a position can have; -1 if the position has none."""
+    """Return the smallest sequence number that a record after a position can have; -1 if the position has no sequence number."""
     if isinstance(position, AfterSequence):
         return position.number + 1
     return int(position.sequence_number) if isinstance(position, AtSequence) else -1
@@ -97,7 +97,7 @@ class ShardIo:
         self.retry_timeout: float = retry_timeout
 
     def retry(self, call: Callable[[], T], what: str, pace: Pace | None = None) -> Steps[T]:
-        """Make a call until it succeeds, fails permanently, or ``retry_timeout`` is over; ``what`` begins the log lines.
+        """Repeat a call until it succeeds, fails permanently, or ``retry_timeout`` has passed; ``what`` begins the log lines.
 
         Raises:
             AwsError: If the last attempt failed.
@@ -144,14 +144,14 @@ class ShardIo:
 
 
 class Cursor:
-    """A place in a shard that advances as it is read, and retries failed reads.
+    """A position in a shard that advances with each read; failed reads are retried.
 
     Args:
         position: Position to start from. Records before it are dropped, by sequence number or by arrival time.
         via: Position to open the iterator at, if ``position`` is too old for Kinesis; None opens it at ``position``.
-        await_instant: Kinesis rejects a timestamp ahead of its own clock. True retries until that time has come, because
-            there is nothing to read before it. False raises.
-        pace: Limit of the reads; None for none.
+        await_instant: Kinesis rejects a timestamp ahead of its own clock. True retries until that time, because there are no records to
+            read before it. False raises.
+        pace: Limit of the reads; None without a limit.
     """
 
     __slots__ = ("_await_instant", "_cursor", "_io", "_min_arrival", "_min_number", "_pace", "shard_id")

@@ -1,8 +1,8 @@
-"""The writers: Arrow batches go to one producer per Python worker process, which each task flushes at its end.
+"""The writers: they put Arrow batches with one producer per Python worker process, which each task flushes at its end.
 
 Delivery is at least once. A task that Spark retries or runs speculatively puts its rows again, and an acknowledged record
 stays in the stream if the task, the job or the batch fails. With the option ``idempotent`` and a column ``dedupId``, this SDK's readers
-deliver each row once; other consumers have to deduplicate by a key of their own.
+deliver each row once; other consumers have to deduplicate rows by a key in the data.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ _WRITTEN = {
 _WRITTEN_NAMES = "data, partitionKey, explicitHashKey, dedupId, headers"
 _IGNORED_COLUMNS = [(name, kind) for name, kind in COLUMNS if name.lower() not in _WRITTEN]
 _IGNORED = {name.lower(): ("bigint" if kind == "long" else kind,) for name, kind in _IGNORED_COLUMNS}
-"""Columns of the reader that say where a record came from. They are ignored, so that a frame that was read can be written unchanged. INSERT
-INTO a view passes them as null.
+"""Columns of the reader that describe the origin of a record. The writers ignore them, so that a frame from the reader can be written
+unchanged.
+``INSERT INTO`` a view passes them as null.
 """
 _IGNORED_NAMES = ", ".join(name for name, _ in _IGNORED_COLUMNS)
 
@@ -100,7 +101,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
     Attributes:
         records: User records stored.
         payload_bytes: Bytes of their payloads.
-        left_out: Number of rows that Kinesis would reject, by the field that is wrong.
+        left_out: Number of rows that Kinesis would reject, by invalid field.
         rejected: Field and problem of the first such row, if that row fails the write.
     """
 
@@ -164,7 +165,7 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
 
 
 _first_attempts = FirstAttempts()
-"""First attempts of this process. Spark forks its Python processes from a process that writes nothing."""
+"""First attempts of this process. Spark forks its Python processes from a process that does not write."""
 
 
 def write_batches(
@@ -183,7 +184,7 @@ def write_batches(
     ``task`` is None if the rows have no names, or the task belongs to no streaming query.
 
     Raises:
-        PartitionFailedError: If records were not stored; it has the counts by cause.
+        PartitionFailedError: If records were not stored; it contains the counts by cause.
         InvalidRecordError: If Kinesis would reject a row, because it is null or too large, and ``badRows`` is ``fail``. The message
             has the row's number and keys.
         AwsError: If a row has no partition key, and the stream cannot be described.
@@ -289,7 +290,7 @@ def _reconciliation(
     clock: Clock,
     sleep: Callable[[float], None],
 ) -> Reconciliation | None:
-    """Return the filter for rows that the stream has already; None without the option ``reconcile``."""
+    """Return the filter for rows that the stream already contains; None without the option ``reconcile``."""
     config = options.settings.config
     if options.reconcile is None or columns.dedup_id is None or config.dedup_namespace is None:
         return None
@@ -312,7 +313,7 @@ def _reconciliation(
 def _missing(
     reconciliation: Reconciliation, columns: Columns, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches without the rows that the stream has."""
+    """Yield batches without the rows that the stream already contains."""
     import pyarrow as pa
 
     for batch in batches:
@@ -331,7 +332,7 @@ _KEY_HINT = (
 
 
 def _attempted(write: Callable[[], Written]) -> Written:
-    """Return the result of a task. A rejected row is a result, not an error, because other attempts would find it too."""
+    """Return the result of a task. A rejected row is a result, not an error, because other attempts would also find it."""
     try:
         return write()
     except InvalidRecordError as error:
@@ -344,7 +345,7 @@ def _mapping(entries: Sequence[tuple[str, Any]] | None) -> dict[str, Any] | None
 
 
 def _service_places(options: SinkOptions) -> bool:
-    """Return whether the stream distributes records itself, so that their partition keys do not matter."""
+    """Return whether the stream distributes records itself, regardless of their partition keys."""
     client = shared_client(options.settings.connection or ConnectionSettings())
     answer = call_with_retries(
         lambda: client.describe_stream_summary(**options.stream.request),
@@ -357,7 +358,7 @@ def _service_places(options: SinkOptions) -> bool:
 
 
 def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: int, hint: str = "") -> None:
-    """Raise the error for the first row of a batch that has no value in a column; the task has put ``before`` rows of earlier batches."""
+    """Raise the error for the first row of a batch without a value in a column; the task has put ``before`` rows of earlier batches."""
     column = batch.column(name)
     if not column.null_count:
         return
@@ -373,7 +374,7 @@ def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: in
 
 
 def _commit(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
-    """Log the counts of the write; raise the error of the first row that fails it."""
+    """Log the counts of the write; raise the error of the first row that fails the write."""
     logs.configure(options.stream.name, "commit", level=options.log_level)
     settle()
     for message in messages:
@@ -466,7 +467,7 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
 
 
 def _current_task() -> StreamTask | None:
-    """Return the running task; None if Spark does not name it."""
+    """Return the running task; None if Spark does not identify it."""
     context = TaskContext.get()
     if context is None:
         return None

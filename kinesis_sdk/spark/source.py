@@ -1,11 +1,12 @@
 """The data source ``kinesis_sdk``: batch reader, stream reader, and the factory of the writers.
 
-One class serves pyspark 4.0 to 4.3. Before 4.2, the engine calls ``latestOffset()`` without the start, has no read limits and runs
-AvailableNow as one batch. From 4.2 on it passes start and limit, and runs as many batches as needed.
+One class serves pyspark 4.0 to 4.3. Before version 4.2, Spark calls ``latestOffset()`` without the start, has no read limits and runs
+AvailableNow as one batch. From version 4.2 on, it passes the start and a limit, and runs as many batches as needed.
 
 Three kinds of processes create readers: the planning process of the driver (which pickles them), one long-lived process per query
-that plans offsets, and the workers of the executors. Creating a reader therefore makes no call, and its pickle contains only options. Modules
-that only some of these processes need are imported where they are used: a query starts several processes, and each pays for its imports.
+that plans offsets, and the workers of the executors. Creating a reader therefore makes no calls, and its pickle contains only options.
+Modules that only some of these processes need are imported where they are used, because a query starts several processes and each import
+costs CPU time in each of them.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> StructType:
         """Return the columns of the reader.
 
-        Spark calls this in ``load()``, if it is called without a schema, and when a view or table is created. So this is where wrong
-        options are first noticed.
+        Spark calls this in ``load()``, if it is called without a schema, and when a view or table is created. So this method is the first
+        to detect wrong options.
 
         Raises:
             ConfigError: If an option is unknown or out of range, a table is created with credentials, or ``valueFormat`` is used
@@ -129,7 +130,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
 
     @BriefErrors()
     def reader(self, schema: Any) -> KinesisReader:
-        """Return a reader of everything between two positions.
+        """Return a reader of all records between two positions.
 
         Raises:
             ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
@@ -184,7 +185,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
 
 
 def _fields(options: SourceOptions) -> list[StructField]:
-    """Return the columns of a read for which the user gave no schema."""
+    """Return the columns of a read without a schema from the user."""
     if options.value_format is not None:
         from kinesis_sdk.spark.parse.ddl import schema_of
         from kinesis_sdk.spark.parse.rows import TypedRows
@@ -225,11 +226,12 @@ def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, RowShape]:
 def _columns_of(schema: Any, *, include_headers: bool = False) -> tuple[str, ...]:
     """Return the names of the columns to read.
 
-    Spark passes the whole schema, whatever the query uses: its Python API has no column pruning. To read less, a user
-    gives a schema of some columns, in any order.
+    Spark always passes the whole schema, because its Python API has no column pruning. To read fewer columns, a user passes a schema with
+    some of the columns, in any order.
 
     Raises:
-        ConfigError: If the schema is empty, or has a column that the source does not have, with another type, or twice.
+        ConfigError: If the schema is empty, or contains a column that the source does not have, a column with another type, or a column
+            twice.
     """
     columns = (*COLUMNS, HEADERS) if include_headers else COLUMNS
     kinds = {name: "bigint" if kind == "long" else kind for name, kind in columns}
@@ -350,7 +352,7 @@ def _read(options: SourceOptions, shape: RowShape, partition: InputPartition) ->
 class KinesisReader(DataSourceReader):  # type: ignore[misc]
     """Batch reader. Its end is fixed when Spark plans the read.
 
-    It has no ``pushFilters`` (Spark 4.1 and later), because filters would lose rows: Spark keeps the partitions of a
+    The class has no ``pushFilters`` (Spark 4.1 and later), because filters would lose rows: Spark keeps the partitions of a
     filtered scan for all other scans of the same frame or view. ``df.filter("shardId = 'a'").count()`` followed by
     ``df.count()`` counts shard ``a`` twice, and a union of two shards reads one of them twice (4.1.4, 4.2.1 and 4.3.0;
     `integration/spark/test_sql.py` shows it). The options ``shardIds``, ``startingPosition`` and ``endingPosition``
@@ -379,7 +381,7 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
 
 
 class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
-    """Stream reader. It lives as long as the query, in a process of its own; it is pickled without its planner."""
+    """Stream reader. It exists in a separate process as long as the query; it is pickled without its planner."""
 
     def __init__(self, options: SourceOptions, rows: RowShape = _ALL_COLUMNS) -> None:
         self._options = options
@@ -409,8 +411,8 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 — Spark's name
         """Return the end of the next batch.
 
-        ``start`` is None before Spark 4.2, which calls this before `initialOffset` in a new query, and after `partitions` in a restarted
-        query. The limit `ReadAllAvailable` lifts the limits of the options; anything else keeps them.
+        ``start`` is None before Spark 4.2. Those versions call this method before `initialOffset` in a new query, and after `partitions`
+        in a restarted query. The limit `ReadAllAvailable` disables the limits of the options; all other limits keep them.
 
         Raises:
             DataLossError: If records that the checkpoint needs are deleted.
@@ -436,9 +438,8 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 — Spark's name
         """Return the limit that Spark then passes to `latestOffset`.
 
-        Spark has limits in rows, files and bytes, but not in stream time. So this says only whether there is a limit at
-        all: a number of rows that no batch reaches stands for the limits of the options, and `ReadAllAvailable` then lifts
-        them.
+        Spark has limits in rows, files and bytes, but not in stream time. So this only shows whether there is a limit: a number of rows
+        that no batch reaches stands for the limits of the options, and `ReadAllAvailable` then disables them.
         """
         options = self._options
         limits = (options.max_records_per_shard, options.max_rows_per_trigger, options.max_bytes_per_trigger)
@@ -448,7 +449,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
 
     @BriefErrors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 — Spark's name
-        """Stop at the records that the stream has now."""
+        """Stop at the records that the stream contains now."""
         self.planner.stop_at_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 — Spark's name
@@ -457,7 +458,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
 
     @BriefErrors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges that each task of a batch reads: the same for the same offsets, also after a restart."""
+        """Return the ranges that each task of a batch reads; they are the same for the same offsets, even after a restart."""
         from kinesis_sdk.spark.offsets import QueryOffset
 
         begin, goal = QueryOffset.from_dict(start), QueryOffset.from_dict(end)

@@ -1,17 +1,17 @@
 """Limit of the stream time in one batch while a query catches up.
 
-Spark runs one batch per trigger. A query falls behind for ever if a batch holds less stream time than passes until
-the next batch; a batch that holds a whole backlog may never finish. So the span follows the durations of the batches,
-by the monotonic clock of the driver, without any report from the executors:
+Spark runs one batch per trigger. A query falls further and further behind if a batch contains less stream time than passes until the next
+batch; a batch that contains a whole backlog may never finish. So the span is adapted to the durations of the batches, which the driver
+measures with its monotonic clock, without reports from the executors:
 
-- It doubles while that makes the catch-up faster (stream seconds per second).
-- Where doubling stops paying, the duration of that batch, or ten seconds, becomes the goal, and the span follows it.
+- It doubles as long as this speeds up the catch-up (stream seconds per second).
+- When doubling no longer helps, the duration of that batch, or ten seconds, becomes the goal, and the span is adapted to it.
   Every eighth batch tries a doubled span, so that the span recovers after batches that were slow for another reason.
 - It is at least one and a half times the time since the last plan, unless the batches themselves became slow. The lag
-  then falls by at least half an interval with every batch, for any trigger. If a larger batch took longer than the
-  stream time that it held, the cluster is too slow for any span. A larger span would only make batches longer.
+  then falls by at least half an interval with every batch, for any trigger. If a larger batch takes longer than the stream time that it
+  contains, the cluster is too slow for any span. A larger span would only make batches longer.
 
-``maxBatchSpan`` is an upper bound of it.
+``maxBatchSpan`` is an upper bound of the span.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ INITIAL_SPAN = 120.0
 
 _MIN_SPAN = 1.0
 _MIN_GOAL = 10.0
-"""Seconds. Shorter batches cost more in overhead than they gain in latency."""
+"""Seconds. Shorter batches would cost more overhead than they save in latency."""
 
 _KEEPS_UP = 1.5
 """Minimum stream seconds in a batch, per second since the last plan."""
 
 _PAYS = 1.25
-"""A doubled span must be faster by this factor, and a batch may exceed its goal duration by the same factor."""
+"""A doubled span must speed up the catch-up by this factor, and a batch may exceed its goal duration by the same factor."""
 
 _GREW = 1.2
 """Factor from which a span, or a duration, counts as larger than the last one."""
@@ -50,9 +50,9 @@ class BatchSpan:
         self._last: tuple[float, float] | None = None  # span and duration of the last limited batch
 
     def next(self, now: float, *, limited: bool) -> float:
-        """Return the seconds of stream time that the next batch may hold. Call it once per plan.
+        """Return the seconds of stream time that the next batch may contain. Call it once per plan.
 
-        ``limited`` says whether the span ended the last batch; ``now`` is monotonic.
+        ``limited`` is true if the span ended the last batch; ``now`` is in monotonic seconds.
         """
         planned_at, self._planned_at = self._planned_at, now
         if planned_at is None:

@@ -1,9 +1,9 @@
 """Work on many shards at once: generators that wait without holding a thread.
 
-A *step* function is a generator that makes its calls itself and yields only when it has to wait: it yields the
-monotonic time before which it does not continue. `run_all` runs many of them on a few threads. A shard that waits, for
-its share of the reads per second or for a retry, does not hold up other shards. With one thread it runs in the caller,
-and waits with the function that it is given: tests run it in virtual time.
+A *step* function is a generator that makes its calls itself and yields only when it has to wait; the yielded value is the monotonic time
+at which it continues. `run_all` runs many of them on a few threads. A shard that waits for the limit of reads per second or for a retry
+does not delay other shards. With one thread it runs in the caller's thread, and waits with the passed function, so that tests run it in
+virtual time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Steps = Generator[float, None, T]
 
 
 class Pace:
-    """Limit of the calls for one shard: at most ``count`` in any ``seconds``.
+    """Limit of the calls for one shard: at most ``count`` calls in any period of ``seconds``.
 
-    Kinesis allows five reads per second and shard, for all readers together. The planner takes three and leaves two to
-    other readers and to the tasks of the same query.
+    Kinesis allows five reads per second and shard, for all readers together. The planner makes three of them and leaves two to other
+    readers and to the tasks of the same query.
     """
 
     __slots__ = ("_seconds", "_times")
@@ -61,7 +61,7 @@ def run_all(
 ) -> None:
     """Run generators of steps until all have ended. Each is used by one thread at a time.
 
-    A single thread calls ``sleep`` with the seconds until the next step. Several threads wait for each other, in real time.
+    A single thread calls ``sleep`` with the seconds until the next step. With several threads, they wait for each other in real time.
 
     Raises:
         Exception: The first exception that a generator raised. All other generators are closed at their next step.
@@ -99,7 +99,7 @@ class _Crew:
         self._error: BaseException | None = None
 
     def run(self, threads: int) -> None:
-        """Run all, with the calling thread as one of the threads."""
+        """Run all generators, with the calling thread as one of the threads."""
         others = [
             threading.Thread(target=self._work, name=f"kinesis-look-{number}", daemon=True)
             for number in range(1, threads)
@@ -123,7 +123,7 @@ class _Crew:
             raise self._error
 
     def _next(self) -> tuple[int, Steps[None]] | None:
-        """Wait until a generator is due, and return it; None if there is nothing left to do."""
+        """Wait until a generator is due, and return it; None if all have ended."""
         with self._changed:
             while True:
                 if self._error is not None or not self._left:

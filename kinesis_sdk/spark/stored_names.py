@@ -1,12 +1,12 @@
-"""Search for rows of a task that the target stream has from an earlier attempt, so that they are not put again.
+"""Search for rows of a task that an earlier attempt has stored in the target stream, so that they are not put again.
 
-Readers of this SDK recognize repeated rows by their names, within the window of the producer. Other consumers see every
-stored copy, and after an outage longer than the window so do all readers. So a task that may repeat an earlier attempt can
-read what the stream has received since then, and leave out the rows whose names it finds. This is an addition to the
+Readers of this SDK recognize repeated rows by their names, within the window of the producer. Other consumers get every stored copy, and
+after an outage longer than the window, readers of this SDK do so as well. So a task that may repeat an earlier attempt can read the
+records that the stream has received since then, and leave out the rows whose names it finds. This is an addition to the
 names and never replaces them: an earlier attempt may still store a row after the task has read the stream.
 
-A copy counts only in an aggregate whose records all belong to its shard. Readers discard any other aggregate as a whole, and
-its producer meant to put the records again.
+A copy counts only in an aggregate whose records all belong to its shard. Readers discard any other aggregate as a whole, and its producer
+puts the records again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DATE_SECONDS = 1_000
 """Precision of the time at Kinesis, in milliseconds."""
 
 _ANY_WINDOW = 1.0
-"""Any window, because identities do not depend on it."""
+"""The value does not matter, because identities do not depend on the window."""
 
 _THREADS = 8
 _PAGE = 10_000
@@ -47,7 +47,7 @@ _Identity = tuple[bytes, int]
 
 
 class StoredNames:
-    """Identities of the names that a stream has received where readers find them. Thread-safe."""
+    """Identities of the names that a stream has received in shards in which readers accept them. Thread-safe."""
 
     def __init__(self, stream_name: str, most: int = MAX_NAMES) -> None:
         self._stream_name, self._most = stream_name, most
@@ -56,7 +56,7 @@ class StoredNames:
         self.is_full: bool = False
 
     def add(self, records: Sequence[KinesisRecord], owned: HashKeyRange) -> None:
-        """Take the names of the records of a shard with these hash keys."""
+        """Add the names of the records of a shard with these hash keys."""
         found = [one for record in records for one in named_identities(record.data, self._stream_name, owned)]
         with self._lock:
             for identity in found:
@@ -69,12 +69,12 @@ class StoredNames:
         return len(self._identities)
 
     def __contains__(self, identity: object) -> bool:
-        """Return whether the stream has a record of that identity; it depends on the hash key, too."""
+        """Return whether the stream has a record with this identity, which also depends on the hash key."""
         return identity in self._identities
 
 
 class Reconciliation:
-    """Choice of the rows of a task that the stream does not have.
+    """Choice of the rows of a task that the stream does not contain.
 
     Args:
         span: Maximum seconds before now from which the stream is read.
@@ -166,7 +166,7 @@ class Reconciliation:
         return found
 
     def _read_shard(self, shard: Shard, since: int, found: StoredNames) -> Steps[None]:
-        """Read a shard up to the time at which reading it began: other producers may write on for ever."""
+        """Read a shard up to the time at which the read began, because other producers may continue to write."""
         cursor = self._io.cursor(shard.shard_id, AtTimestamp(since))
         until: int | None = None
         while True:

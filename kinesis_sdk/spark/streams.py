@@ -1,4 +1,4 @@
-"""The streams of a query as the driver sees them: their calls, their listings, and the time at Kinesis."""
+"""The driver's information about the streams of a query: their calls, their listings, and the time at Kinesis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 
 CUT_MARGIN = 600_000
 """Milliseconds before the cut at which an old position is opened. Arrival times are approximate, and a record that was put just
-before the cut may have been unreadable then. Ten minutes are little compared with a retention period of a day or more.
+before the cut may have been unreadable then. Ten minutes are short compared with a retention period of a day or more.
 """
 
 FRESH = 0.9
@@ -94,10 +94,10 @@ class QueryStreams:
         run_all(work, clock=self.clock, sleep=self._sleep, threads=self._options.probe_threads)
 
     def check(self, offset: QueryOffset) -> None:
-        """Check that an offset is of these streams.
+        """Check that an offset belongs to these streams.
 
         Raises:
-            OffsetError: If it is of other streams.
+            OffsetError: If it belongs to other streams.
         """
         for name in offset.streams:
             if name not in self.ids:
@@ -107,7 +107,7 @@ class QueryStreams:
                 )
 
     def is_closed(self, key: Key) -> bool:
-        """Return whether the listing shows a shard as closed. False if it has left the listing since planning began."""
+        """Return whether the listing shows a shard as closed. False if the shard has left the listing since planning began."""
         shard = self.listings[key.stream].graph.shards.get(key.shard)
         return shard is not None and not shard.is_open
 
@@ -133,9 +133,9 @@ class QueryStreams:
         return True
 
     def via(self, key: Key, position: ShardPosition, cut: int | None) -> ShardPosition | None:
-        """Return a substitute position for the iterator if Kinesis may no longer know a position; otherwise None.
+        """Return a substitute position for the iterator if Kinesis may no longer accept a position; otherwise None.
 
-        The query has read all of the stream before ``cut``, in epoch milliseconds; None if it has read nothing.
+        The query has read all records of the stream before ``cut`` (epoch milliseconds); None if it has read no records.
 
         Raises:
             DataLossError: If the cut is older than the retention period.
@@ -156,7 +156,7 @@ class QueryStreams:
         return None
 
     def owned(self, key: Key) -> HashKeyRange | None:
-        """Return the hash key range outside of which aggregates are discarded; None if none are, or if the shard is not listed."""
+        """Return the hash key range outside of which aggregates are discarded; None to discard none, or if the shard is not listed."""
         if self._options.misplaced_aggregates != "discard":
             return None
         listing = self.listings[key.stream]

@@ -5,10 +5,10 @@ Spark 4.0 to 4.3 stores the options of ``CREATE TABLE … USING kinesis_sdk OPTI
 table (``PythonDataSourceV2.getTable``) ignores the properties of the table. It does keep the schema. The schema of a table
 therefore carries the options as metadata of its first column, where a reader finds them.
 
-Only a table has this metadata. Spark copies the metadata of columns to everything that is made from them, so the frames of ``load()``
-and of temporary views, whose options do reach their scans, have none.
+Only a table has this metadata. Spark copies the metadata of columns to everything that is derived from them. Therefore frames of
+``load()`` and of temporary views, whose options do reach their scans, have no such metadata.
 
-Writers ignore it, because a frame that is read from a table has the metadata too. A program that copies a table's stream and
+Writers ignore the metadata, because a frame that is read from a table also has it. A program that copies a table's stream and
 forgets ``streamName`` for the target would write into the stream that it reads.
 """
 
@@ -21,7 +21,7 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.spark.options import CREDENTIAL_OPTIONS, STREAM_OPTIONS
 
 METADATA_KEY = "kinesis_sdk.options"
-"""Metadata of the first column of a table: an object with its options."""
+"""Key in the metadata of the first column of a table; its value is an object with the options."""
 
 _PREFIX = "option."
 _ADDED_BY_SPARK = "provider"
@@ -39,12 +39,12 @@ WRITE_HINT = (
 
 
 def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a table that is being created; None if no table is.
+    """Return the options of a table that is being created; None if no table is being created.
 
-    For ``CREATE TABLE``, Spark passes each option twice, once with a prefix, among properties of the table.
+    For ``CREATE TABLE``, Spark passes each option twice, once with a prefix, together with other properties of the table.
 
     Raises:
-        ConfigError: If they contain credentials, which would be readable in the catalog and in the schema of every query.
+        ConfigError: If the options contain credentials, which would be readable in the catalog and in the schema of every query.
     """
     given = {name.lower(): text for name, text in options.items()}
     created = {name[len(_PREFIX) :]: text for name, text in given.items() if name.startswith(_PREFIX)}
@@ -68,7 +68,7 @@ def read_options(given: Mapping[str, str], schema: Any) -> Mapping[str, str]:
     used to read another stream.
 
     Raises:
-        ConfigError: If there are no options at all.
+        ConfigError: If there are no options.
     """
     named = {name.lower() for name in given}
     stored: dict[str, str] = {}
@@ -84,7 +84,7 @@ def check_write_options(given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the options of a write.
 
     Raises:
-        ConfigError: If there are none, as for ``INSERT INTO`` a table.
+        ConfigError: If there are no options, as for ``INSERT INTO`` a table.
     """
     if not given:
         raise ConfigError("streamName", None, WRITE_HINT)

@@ -1,7 +1,7 @@
-"""Division of a batch into tasks: a pure decision, which does not depend on the order of the ranges.
+"""Division of a batch into tasks by pure functions, whose result does not depend on the order of the ranges.
 
-Ranges that are connected by parents form a *family*. One task reads all of a family, because it must read a child after its
-parents. Everything else is free: families go to the task with the fewest expected records, the largest family first.
+Ranges that are connected by parents form a *family*. One task reads a whole family, because it must read a child after its parents.
+There are no other constraints: each family is assigned to the task with the fewest expected records, the largest family first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.reading import ShardRange
 
 DEFAULT_MAX_TASKS = 64
-"""Maximum number of tasks if neither the user nor the session says how many run at a time."""
+"""Maximum number of tasks if neither the user nor the session sets it."""
 
 MAX_TASKS = 10_000
 """Largest number of tasks that can be requested."""
@@ -24,7 +24,7 @@ MAX_TASKS = 10_000
 def group(
     ranges: Sequence[ShardRange], *, max_tasks: int, shards_per_task: int | None
 ) -> list[tuple[ShardRange, ...]]:
-    """Divide the ranges of a batch among tasks, each with parents before their children.
+    """Divide the ranges of a batch among tasks; in each task, parents precede their children.
 
     If there are at least as many tasks as families, each family has its own task. Otherwise families with the same
     expected number of records and adjacent shard ids go to different tasks, because the children of a hot shard have

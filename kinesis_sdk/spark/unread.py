@@ -1,4 +1,4 @@
-"""Records that a probe has read of a shard, without their data, and the end of a batch among them. Pure."""
+"""Records that a probe has read from a shard, without their data, and the end of a batch among them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UnreadRecord(NamedTuple):
 
     Attributes:
         arrival: Epoch milliseconds.
-        rows: Rows that it becomes; 1 if they are not counted.
+        rows: Number of its rows; 1 if rows are not counted.
         size: Bytes of its data and its partition key.
     """
 
@@ -50,11 +50,10 @@ class End(NamedTuple):
     Attributes:
         position: The start itself if there is nothing to read.
         records: Expected number of records up to the position, for balancing tasks.
-        cut: An earlier cut, which all shards must accept because this shard could not be read up to the cut; None
-            otherwise.
-        following: Arrival in epoch milliseconds of the record behind the position, if it is known.
+        cut: An earlier cut, which all shards must use because this shard could not be read up to the cut; None otherwise.
+        following: Arrival (epoch milliseconds) of the record after the position, if it is known.
         cursor: Cursor at the position, if there is one.
-        seen_at: Monotonic seconds at which nothing followed the position; None if something did, or if that is unknown.
+        seen_at: Monotonic seconds at which no record followed the position; None if a record did, or if this is unknown.
     """
 
     position: ShardPosition
@@ -66,14 +65,14 @@ class End(NamedTuple):
 
 
 class Unread:
-    """Records that follow a position without a gap, as far as they were read.
+    """Records that were read after a position, without a gap.
 
     Attributes:
-        records: In the order of the shard.
-        caught_up: Whether nothing follows the records.
-        ended: Whether nothing will ever follow the records.
+        records: The records in the order of the shard.
+        caught_up: Whether no record follows these records.
+        ended: Whether no record will ever follow these records.
         hidden_from: Epoch milliseconds before which no further record arrived, if the next records could not be read.
-        latest: Latest arrival of the records; 0 without any.
+        latest: Latest arrival of the records; 0 if there are no records.
     """
 
     def __init__(self) -> None:
@@ -90,7 +89,7 @@ class Unread:
             self.latest = max(self.latest, record.arrival)
 
     def first_at(self, cut: int, count: int | None = None) -> int | None:
-        """Return the index of the first record at or after a cut, or behind ``count`` records; None if there is none."""
+        """Return the index of the first record at or after a cut, or after ``count`` records; None if there is no such record."""
         for index, record in enumerate(self.records):
             if record.arrival >= cut or index == count:
                 return index
@@ -113,10 +112,10 @@ def end_in(
     records: int,
     seen_at: float,
 ) -> End | None:
-    """Return the end if unread records show it: before the first at the cut, or behind the last of the shard.
+    """Return the end if the unread records show it: before the first record at the cut, or after the last record of the shard.
 
-    ``unread`` are in order, and ``cursor`` stands behind them; ``records`` is the expected number up to the end. Nothing
-    followed them at ``seen_at``, in monotonic seconds, if they are ``caught_up``.
+    ``unread`` is in order, and ``cursor`` is the position after it; ``records`` is the expected number of records up to the end. If they
+    are ``caught_up``, no record followed them at ``seen_at`` (monotonic seconds).
     """
     for record in unread:
         if record.arrival >= cut:

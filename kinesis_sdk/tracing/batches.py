@@ -21,11 +21,11 @@ class BatchTracing:
         frame.writeStream.foreachBatch(BatchTracing(stream="orders")(function)).start()
 
     Each call is a span ``process STREAM`` of the kind CONSUMER with links to creation contexts in the column ``headers``: at most
-    ``max_links`` distinct ones. It is the current span in the function, on the driver, and has the attribute ``kinesis_sdk.batch_id``. Finding
-    the contexts is one more job over the batch, so persist the frame if reading it twice costs too much.
+    ``max_links`` distinct ones. It is the current span in the function, on the driver, and has the attribute ``kinesis_sdk.batch_id``.
+    Finding the contexts takes another Spark job over the batch, so persist the frame if reading it twice costs too much.
 
     Args:
-        tracing: Where spans and metrics go; None means the defaults of `Tracing`.
+        tracing: Settings for spans and metrics; None uses the defaults of `Tracing`.
         stream: Name or ARN of the stream, for the spans' names.
         application_name: Name of the application, for ``messaging.consumer.group.name``; None leaves it out.
 
@@ -61,7 +61,7 @@ class BatchTracing:
         return traced
 
     def _links(self, frame: Any) -> list[Link]:
-        """Return links to the contexts of a batch; none if they cannot be read."""
+        """Return links to the contexts of a batch; an empty list if they cannot be read."""
         spans = self._spans
         if "headers" not in frame.columns:
             return []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link
 
 _MAX_SHARDS = 10_000
-"""Maximum shards whose last response is kept. Beyond it, all are forgotten, and a response may have two `receive` spans."""
+"""Maximum shards whose last response is kept. When it is exceeded, all are forgotten, so a response may have two `receive` spans."""
 
 
 class ConsumerTracing(ConsumerInterceptor):
@@ -77,7 +77,7 @@ class ConsumerTracing(ConsumerInterceptor):
         return self._spans.around(self._spans.start(attributes, links), attributes, len(records))
 
     def _receive(self, stream: StreamId, shard_id: str, header: ResponseHeader, links: list[Link]) -> None:
-        """Make the span of the response that a batch belongs to, unless an earlier batch of the response made it."""
+        """Create the span of the response that a batch belongs to, unless an earlier batch of the response created it."""
         if self._received.get((stream, shard_id)) is header:
             return
         if len(self._received) >= _MAX_SHARDS:

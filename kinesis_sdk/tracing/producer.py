@@ -22,14 +22,15 @@ class ProducerTracing(ProducerInterceptor):
     | ``send STREAM`` | CLIENT | one PutRecords request, the root of a trace, with links to the creation contexts of its records |
 
     Each request is also recorded in the metrics ``messaging.client.operation.duration`` and ``messaging.client.sent.messages``.
-    A record that comes with a valid context in its headers keeps it, and gets no `create` span. An error in tracing is logged,
+    A record that already has a valid context in its headers keeps this context, and gets no `create` span. An error in tracing is logged,
     and the record is put without a span.
 
     Args:
         tracing: Where spans and metrics go; None means the defaults of `Tracing`.
-        create_spans: Whether each record gets a span. Without it, headers carry the context of the caller's span, and `send` links to that.
+        create_spans: Whether each record gets a span. If not, headers contain the context of the caller's span, and `send` spans link to
+            that span.
         partition_keys: Whether `create` spans show partition keys, as ``kinesis_sdk.partition_key``.
-        without_headers: Names of streams whose records get no headers: streams that place records themselves reject headers, and readers
+        without_headers: Names of streams whose records get no headers. Streams that place records themselves reject headers, and readers
             without a library for aggregates cannot read records with headers.
 
     Raises:

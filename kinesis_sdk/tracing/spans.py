@@ -1,4 +1,4 @@
-"""Spans, their attributes and metrics, and the contexts that travel in headers: common to producers and consumers."""
+"""Spans, their attributes and metrics, and the contexts in headers, for both producers and consumers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OF_METRICS = (
     "messaging.consumer.group.name",
     "error.type",
 )
-"""Attributes of spans that metrics have, too."""
+"""Attributes of spans that metrics also have."""
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """Bounds of the histograms of durations, as the conventions advise."""
@@ -77,15 +77,15 @@ _GETTER = _HeaderGetter()
 
 
 class Tracing:
-    """Settings that `ProducerTracing`, `ConsumerTracing` and `BatchTracing` share: where spans and metrics go, how contexts travel. Thread-safe.
+    """Settings that `ProducerTracing`, `ConsumerTracing` and `BatchTracing` share. Thread-safe.
 
     Args:
-        tracer_provider: Where spans go; None means the global one.
-        meter_provider: Where metrics go; None means the global one.
-        propagator: Names and format of the headers; None means the global one at this moment (by default ``traceparent``, ``tracestate`` and
-            ``baggage``).
-        max_links: Maximum links of a span, 0 to 10,000 (default 128); no more distinct contexts are read. The OpenTelemetry SDK keeps 128
-            links, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` says otherwise.
+        tracer_provider: Provider for spans; None uses the global provider.
+        meter_provider: Provider for metrics; None uses the global provider.
+        propagator: Defines names and format of the headers; None uses the propagator that is global now (by default, it writes
+            ``traceparent``, ``tracestate`` and ``baggage``).
+        max_links: Maximum links of a span, 0 to 10,000 (default 128); at most this number of distinct contexts is read. The OpenTelemetry
+            SDK keeps 128 links, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` is set.
         clock: Monotonic and wall clock for durations; replaced in tests.
 
     Raises:
@@ -110,7 +110,7 @@ class Tracing:
 
 
 def spans_of(tracing: Tracing | None) -> Spans:
-    """Return the spans of the settings; None means the defaults."""
+    """Return the `Spans` for the settings; None uses the defaults."""
     if tracing is not None and not isinstance(tracing, Tracing):
         raise ConfigError("tracing", tracing, "a Tracing, or None")
     return (tracing or Tracing())._spans
@@ -156,7 +156,7 @@ class Instruments:
 
 
 class Spans:
-    """Makes spans, writes their contexts into headers and reads contexts there. Thread-safe.
+    """Creates spans, writes their contexts into headers, and reads contexts from headers. Thread-safe.
 
     It takes the arguments of `Tracing`. Attributes: `max_links`, and `fields`, the names of the propagator's headers.
     """
@@ -214,7 +214,7 @@ class Spans:
         root: bool = False,
         nanos: int | None = None,
     ) -> trace.Span:
-        """Start the span of an operation, as a child of the current one unless it is a root. ``nanos``: its start; None for now."""
+        """Start the span of an operation, as a child of the current span unless it is a root. ``nanos``: its start; None for now."""
         operation = str(attributes["messaging.operation.name"])
         return self._tracer.start_span(
             f"{operation} {attributes['messaging.destination.name']}",
@@ -228,7 +228,7 @@ class Spans:
     def past(
         self, attributes: Mapping[str, str | int], links: Iterable[trace.Link], began: float, ended: float
     ) -> None:
-        """Make the root span and the metrics of an operation that has ended; ``began`` and ``ended`` are monotonic seconds."""
+        """Record the root span and the metrics of an operation that has ended; ``began`` and ``ended`` are monotonic seconds."""
         wall, now = self.clock.time(), self.clock.monotonic()
         span = self.start(attributes, links, root=True, nanos=int((wall - now + began) * 1e9))
         self.end(span, int((wall - now + ended) * 1e9))
@@ -240,7 +240,7 @@ class Spans:
         """Return headers with a creation context: the context of a span, or the current context.
 
         Raises:
-            ValueError: If the headers are more than a record takes.
+            ValueError: If the headers exceed the limits of a record.
         """
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, None if created is None else trace.set_span_in_context(created))
@@ -251,7 +251,7 @@ class Spans:
         return merged
 
     def context_in(self, headers: Mapping[str, str | bytes]) -> trace.SpanContext | None:
-        """Return the creation context in headers, which may be forged; None without a valid one."""
+        """Return the creation context in headers, which may be forged; None without a valid context."""
         if not any(map(headers.get, self.fields)):
             return None
         try:
@@ -268,7 +268,7 @@ class Spans:
     def links_to(self, each: Iterable[Mapping[str, bytes]]) -> list[trace.Link]:
         """Return links to the distinct creation contexts in the headers of records.
 
-        Reads at most ``max_links`` distinct sets of headers, so its work is bounded whatever they contain.
+        Reads at most ``max_links`` distinct sets of headers, so its work is bounded for all contents.
         """
         read: set[tuple[bytes | None, ...]] = set()
         found: dict[tuple[int, int], trace.Link] = {}
@@ -292,7 +292,7 @@ class Spans:
     def around(
         self, span: trace.Span, attributes: Mapping[str, str | int], messages: int = 0
     ) -> Iterator[None]:
-        """Make a span the current one, mark it if an error passes, end it, and record its metrics.
+        """Make a span the current span, mark it if an error is raised, end it, and record its metrics.
 
         ``messages`` is the number of records that it sends or delivers.
         """
@@ -325,7 +325,7 @@ class Spans:
             self.log(error)
 
     def log(self, error: Exception) -> None:
-        """Log that a span or its headers are missing: no record and no call of a handler depends on them."""
+        """Log that a span or its headers are missing; no record and no call of a handler depends on them."""
         self._errors.log(
             "tracing failed (%d times so far); records and batches are not affected", error=error
         )

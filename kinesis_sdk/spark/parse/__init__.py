@@ -1,1 +1,1 @@
-"""Values of records as typed columns: the reader parses them, so that Spark gets only the columns that were asked for."""
+"""Values of records as typed columns: the reader parses them, so that Spark gets only the requested columns."""

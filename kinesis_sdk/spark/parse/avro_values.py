@@ -1,6 +1,6 @@
-"""Avro: fastavro decodes a value, and a plan that is made once for a schema converts it to the columns.
+"""Avro: fastavro decodes a value, and a plan that is created once for each schema converts it to the columns.
 
-fastavro gets the schema without logical types, so that dates, times and decimals arrive as numbers and bytes, which Arrow takes.
+fastavro gets the schema without logical types, so that it returns dates, times and decimals as numbers and bytes, which Arrow accepts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _LEAST = {"null": 0, "float": 4, "double": 8}
 _ENTRY = 180
 
 Convert = Callable[[Any], Any] | None
-"""Converts a value that is not None; None leaves it as it is."""
+"""Converts a value that is not None; None instead of a converter leaves the value unchanged."""
 
 
 class AvroParser:
@@ -86,11 +86,11 @@ class AvroParser:
     Args:
         fields: Types of the columns, by the name of the record's field.
         schema: Schema of the record as JSON text. With a registry, the schema to which other versions are resolved; None reads each
-            version as it was written, and fields that a version lacks are null.
-        frames: Headers of a schema registry; None if payloads have none.
+            version with its own schema, and fields that a version lacks are null.
+        frames: Headers of a schema registry; None if payloads have no headers.
 
     Raises:
-        ConfigError: If the schema lacks one of these fields, or has it in another type.
+        ConfigError: If the schema lacks one of these fields, or defines it with another type.
     """
 
     def __init__(self, fields: Mapping[str, Kind], schema: str | None, frames: Frames | None = None) -> None:
@@ -105,7 +105,7 @@ class AvroParser:
         return
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
+        """Return the values of the fields in the form that Arrow accepts, and the problem of the payload; either may be None."""
         try:
             if self._frames is None:
                 assert self._plan is not None
@@ -138,10 +138,10 @@ class AvroPlan:
         schema: Schema as JSON text.
         fields: Types of the columns.
         writer: Schema with which the values were written, if it differs.
-        complete: Whether a field that the schema lacks is an error; else it is null.
+        complete: Whether a field that the schema lacks is an error; otherwise the field is null.
 
     Raises:
-        ConfigError: If it is not an Avro schema of a record, or a field has another type.
+        ConfigError: If the schema is not an Avro schema of a record, or a field has another type.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class AvroPlan:
 def avro_columns(schema: str) -> str:
     """Return the columns of an Avro record, for ``.schema(…)`` or the option ``columns``.
 
-    Types are those of Spark's ``from_avro``.
+    The types are the same as in Spark's ``from_avro``.
 
         columns = avro_columns(Path("flight.avsc").read_text())
         spark.readStream.format("kinesis_sdk").schema(f"{columns}, _arrival TIMESTAMP")
@@ -205,10 +205,11 @@ def avro_columns(schema: str) -> str:
         schema: Schema of a record as JSON text.
 
     Returns:
-        Text such as ``delay INT, origin STRING``, in the order of the record.
+        Text such as ``delay INT, origin STRING``, in the order of the record's fields.
 
     Raises:
-        ConfigError: If it is not an Avro schema of a record, or has a type without a column, such as a union of several types.
+        ConfigError: If the schema is not an Avro schema of a record, or has a type that no column can have, such as a union of several
+            types.
         ImportError: If fastavro is missing.
     """
     types = _Types(schema)
@@ -349,7 +350,7 @@ class _Types:
         return to_struct
 
     def check_units(self, source: Any, kind: Kind, writer: _Types, written: Any, path: str) -> None:
-        """Raise `ConfigError` if a number of the writer has another unit here, such as milliseconds instead of microseconds.
+        """Raise `ConfigError` if the units of a number differ between writer and reader, such as milliseconds and microseconds.
 
         Avro resolves such types by the numbers alone. A writer's type without a unit may get a unit.
         """
@@ -379,7 +380,7 @@ class _Types:
 
     @staticmethod
     def _scalar(name: str, definition: Mapping[str, Any]) -> Kind:
-        """Return the type of Spark that a type without parts has."""
+        """Return Spark's type for a type without parts."""
         logical = definition.get("logicalType")
         if name == "int" and logical == "date":
             return Kind("date")
@@ -453,7 +454,7 @@ class _Types:
         """Maximum bytes of Python objects for a byte of a value's repeated parts; 0 without such parts.
 
         Repeated parts are in arrays and maps, and in records that contain themselves. Each branch of their unions counts separately,
-        because it has bytes of its own: so a tree expands no more than one of its nodes.
+        because it has bytes of its own, so a tree expands no more than one of its nodes.
         """
         ratio = 0
         repeated: list[Any] = [self.record] if self._codec.is_recursive else []
@@ -490,7 +491,7 @@ class _Types:
     def _size(self, source: Any, levels: int) -> tuple[int, int]:
         """Return the maximum bytes of a value as Python objects, and the minimum bytes of its encoding, without arrays and maps.
 
-        Of a union, only branches without bytes of their own count.
+        In a union, only branches without bytes of their own count.
         """
         if isinstance(source, list):
             sizes = [self._size(one, levels - 1) for one in source] if levels else []

@@ -1,6 +1,6 @@
-"""The columns of a schema that a user gave: metadata of the record, the text of malformed values, and fields of the value.
+"""The columns of a user's schema: metadata of the record, the text of malformed values, and fields of the value.
 
-Types are read from the JSON form of Spark's schema (``StructType.jsonValue``), so that nothing here needs pyspark.
+Types are read from the JSON form of Spark's schema (``StructType.jsonValue``), so that this module does not need pyspark.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Kind:
 
     @property
     def element_width(self) -> int:
-        """Bytes of an element of the widest array or map in this type; 0 without any."""
+        """Bytes of an element of the widest array or map in this type; 0 if there is none."""
         if self.inner is not None:
             return max(_WIDTH + self.inner.width, self.inner.element_width)
         return max((kind.element_width for kind in (self.fields or {}).values()), default=0)
@@ -128,8 +128,8 @@ class Columns:
     Attributes:
         names: All columns, in order.
         fields: Fields of the value, by name.
-        corrupt: Column with a malformed value; None without it.
-        corrupt_kind: Its type: ``string`` for formats of text, ``binary`` for others.
+        corrupt: Name of the column for malformed values; None without such a column.
+        corrupt_kind: Type of this column: ``string`` for text formats, ``binary`` for other formats.
     """
 
     names: tuple[str, ...]
@@ -142,8 +142,8 @@ class Columns:
         """Read the JSON form of a schema.
 
         Raises:
-            ConfigError: If a column has a type that cannot be read, or a metadata column has a wrong type, or there is no field of
-                the value.
+            ConfigError: If a column has a type that cannot be read, a metadata column has a wrong type, or no column is a field of the
+                value.
         """
         fields: dict[str, Kind] = {}
         corrupt = None
@@ -176,7 +176,7 @@ class Columns:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """Columns of the source from which the columns of the schema are made."""
+        """Columns of the source from which the columns of the schema are created."""
         described = [METADATA[name][0] for name in self.names if name in METADATA]
         return tuple(dict.fromkeys(["data", *described]))
 

@@ -1,7 +1,9 @@
-"""CSV: whole columns at once by pyarrow, single lines exactly by `_Lines`. A line that pyarrow can parse gets the same values from either.
+"""CSV: pyarrow reads whole columns at once, and `_Lines` reads single lines exactly.
 
-Each payload is one line with the columns of the schema in their order. A line break at the end of a payload does not belong to the last
-field; any other line break is a character like others.
+Both return the same values for a line that pyarrow can parse.
+
+Each payload is one line with the columns in the order of the schema. A line break at the end of a payload does not belong to the last
+field; any other line break is an ordinary character.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ class CsvParser:
     """Reads lines, one in each payload.
 
     Args:
-        fields: Types of the fields of a line, in their order.
-        zone: Name of the time zone of timestamps whose text names none.
+        fields: Types of the fields of a line, in order.
+        zone: Name of the time zone for timestamps whose text does not name one.
         sep: The character between fields.
-        quote: The character around fields; empty for none.
-        escape: The character before a quotation mark in a quoted field; empty for none.
-        null: Text of a field that is null; an empty field is null, too.
+        quote: The character around fields; empty to disable quotes.
+        escape: The character before a quotation mark in a quoted field; empty to disable escapes.
+        null: Text of a field that is null; an empty field is also null.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class _Lines:
         """Return the text of the fields of a line, at most ``most`` of them; None for a field without text and quotation marks.
 
         Raises:
-            MalformedError: If its quotation marks do not match.
+            MalformedError: If the quotation marks of the line do not match.
         """
         found: list[str | None] = []
         at = 0
@@ -188,7 +190,7 @@ class _Lines:
             at += 1
 
     def _quoted(self, text: str, begin: int, mark: re.Pattern[str]) -> tuple[str, int]:
-        """Return the text of a field that begins behind its quotation mark, and the index of the separator after it."""
+        """Return the text of a field that begins after its quotation mark, and the index of the separator after the field."""
         parts: list[str] = []
         at = begin
         while (found := mark.search(text, at)) is not None:
@@ -214,7 +216,7 @@ class _Lines:
 
 
 def _escaped(characters: str) -> str:
-    """Return ASCII characters for a regular expression of Python or of pyarrow."""
+    """Return the text for ASCII characters in a regular expression of Python or pyarrow."""
     return "".join(f"\\x{ord(one):02x}" for one in characters)
 
 
@@ -228,7 +230,7 @@ def _joined(payloads: pa.Array) -> bytes:
 
 
 def _column(column: pa.Array, kind: Kind, zone: str) -> pa.Array | None:
-    """Return a column of text in the type that Spark expects; None if some value of it needs `CsvParser.row`."""
+    """Return a column of text in the type that Spark expects; None if a value needs `CsvParser.row`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -253,7 +255,7 @@ def _column(column: pa.Array, kind: Kind, zone: str) -> pa.Array | None:
 
 
 def _is_safe_decimal(column: pa.Array, kind: Kind) -> bool:
-    """Return whether pyarrow reads numbers correctly: a number that is too large, or has over 38 digits, may wrap to one that fits."""
+    """Return whether pyarrow reads numbers correctly: a number that is too large or has more than 38 digits may overflow."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -290,7 +292,7 @@ def _converter(kind: Kind, zone: str) -> Callable[[str], Any]:
 
 
 def _number(found: str, nearest: Callable[[str], float]) -> float:
-    """Return a number as Java reads it."""
+    """Return the number that Java would read."""
     if found in _INFINITY:
         return _INFINITY[found]
     if (number := _NUMBER.fullmatch(found)) is not None:

@@ -1,6 +1,6 @@
-"""Columns as SQL writes them, ``id BIGINT, at TIMESTAMP, tags ARRAY<STRING>``, from and to the JSON form of Spark's schema.
+"""Columns in SQL notation, ``id BIGINT, at TIMESTAMP, tags ARRAY<STRING>``, from and to the JSON form of Spark's schema.
 
-Spark parses them in its JVM only, and a data source in Python has no JVM at the place where its options are read.
+Spark can parse them only in its JVM, and a data source in Python has no JVM when its options are read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def schema_of(text: str, option: str) -> dict[str, Any]:
     """Return the JSON form of the schema of columns.
 
     Raises:
-        ConfigError: If it is not a list of columns with types.
+        ConfigError: If the text is not a list of columns with types.
     """
     reader = _Reader(text, option)
     fields = reader.fields(end=None, levels=_MAX_LEVELS)

@@ -35,7 +35,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class MalformedError(ValueError):
-    """A payload does not follow the format. The message contains nothing of the payload."""
+    """A payload does not follow the format. The message contains no part of the payload."""
 
 
 class UnfitError(ValueError):
@@ -47,8 +47,8 @@ class Fitter:
 
     Args:
         fields: Types by name.
-        zone: Time zone of timestamps whose text names none.
-        text_of: Returns the text that a value has in a column of text; raises `UnfitError` for a value without a text.
+        zone: Time zone for timestamps whose text does not name one.
+        text_of: Returns the text of a value in a text column; raises `UnfitError` if the value has no text.
     """
 
     def __init__(self, fields: Mapping[str, Kind], zone: tzinfo, text_of: Callable[[Any], str]) -> None:
@@ -58,7 +58,7 @@ class Fitter:
         self._flaw: str | None = None
 
     def fit(self, value: Mapping[str, Any]) -> tuple[list[Any], str | None]:
-        """Return the values of the fields in the form that Arrow takes, and the problem of a value that does not fit, if there is one."""
+        """Return the values of the fields in the form that Arrow accepts, and the problem of a value that does not fit, if there is one."""
         self._flaw = None
         return self._struct(value, self._fields, ""), self._flaw
 
@@ -137,7 +137,7 @@ class Fitter:
 
 
 def text(value: str) -> str:
-    """Return text without halves of surrogate pairs, which UTF-8 cannot have; Java writes a question mark for them."""
+    """Return text without lone surrogates, which UTF-8 cannot encode; Java writes a question mark instead."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
@@ -188,7 +188,7 @@ def _single(value: Any) -> float:
 
 
 def nearest_single(digits: str) -> float:
-    """Return the nearest 32-bit number, or infinity beyond the largest. A conversion through 64 bits would round twice."""
+    """Return the nearest 32-bit number, or infinity for larger numbers. A conversion through 64 bits would round twice."""
     import pyarrow as pa
 
     nearest: float = pa.scalar(digits).cast(pa.float32()).as_py()
@@ -196,7 +196,7 @@ def nearest_single(digits: str) -> float:
 
 
 def decimal_of(value: Any, kind: Kind) -> Decimal:
-    """Return a number, or the number in a text, rounded to a type's digits; raise `UnfitError` if it has too many before the point."""
+    """Return a number, or the number in a text, rounded to a type's digits; raise `UnfitError` if it has too many digits before the point."""
     if isinstance(value, Decimal):
         found = value
     elif isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -20,10 +20,10 @@ class ValueFormat:
     Attributes:
         name: ``json``, ``csv``, ``avro`` or ``protobuf``.
         mode: Treatment of a malformed value: null fields (``PERMISSIVE``), no row (``DROPMALFORMED``), or an error (``FAILFAST``).
-        corrupt_name: Column with the text of a malformed value, if the schema has it.
+        corrupt_name: Column for the text of a malformed value, if the schema contains this column.
         zone: Name of the time zone of timestamps whose text names none.
-        registry: Connection to the schema registry whose headers the values have; None if they have none.
-        settings: Options of this format alone, by the names that its parser gives them.
+        registry: Connection to the schema registry whose headers the values have; None if values have no headers.
+        settings: Options of only this format, by the names of its parser's arguments.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Options of the formats of values: names as Spark has them, defaults and ranges."""
+"""Options of the formats of values: their names, which are the same as in Spark, defaults and ranges."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _mark(text: str, option: str) -> str:
 
 
 def read_flag(text: str, option: str) -> bool:
-    """Return whether text is ``true``; it may be ``false`` instead."""
+    """Return True for the text ``true``, and False for ``false``."""
     found = {"true": True, "false": False}.get(text.strip().lower())
     if found is None:
         raise ConfigError(option, text, "true or false")
@@ -135,16 +135,16 @@ _ELSEWHERE = {
     "delimiter": "nothing: this option is called sep",
 }
 NOT_HERE = {name.lower(): accepted for name, accepted in _ELSEWHERE.items()}
-"""Options of Spark's functions that the reader does not have, in lower case, and what to do."""
+"""Options of Spark's functions that the reader does not support, in lower case, and the alternative to each."""
 
 
 def take_value_format(values: dict[str, Any], connection: ConnectionSettings) -> ValueFormat | None:
-    """Take the format of values, and the options of this format, out of the options of a reader.
+    """Remove the format of values and its options from the options of a reader, and return them.
 
     ``connection`` is the connection to Kinesis; a registry has the same region and credentials.
 
     Raises:
-        ConfigError: If an option is set that the format does not have, or options do not fit together.
+        ConfigError: If the format does not have one of the options, or options contradict each other.
     """
     name = values.pop("value_format", None)
     chosen = {field: (option, values.pop(field)) for option, (field, _) in OPTIONS.items() if field in values}

@@ -17,9 +17,9 @@ _MAX_LEVELS = 16
 def infer_columns(values: Iterable[bytes | str]) -> str:
     """Return columns that fit a sample of JSON values, for ``.schema(…)`` or the option ``columns``.
 
-    The types are the same as in Spark's own inference: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING``, structs and arrays. A field
-    whose values differ in type is a ``STRING``; whole numbers mixed with others make a ``DOUBLE``. Text is never taken for a date; name
-    such a column ``TIMESTAMP`` yourself.
+    The types are the same as in Spark's own inference: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING``, structs and arrays. A field whose
+    values differ in type is a ``STRING``; a field with whole and other numbers is a ``DOUBLE``. Text is never recognized as a date; change
+    the type of such a column to ``TIMESTAMP`` yourself.
 
         sample = spark.read.format("kinesis_sdk").options(streamName="flights", columns="data").load().limit(1_000)
         print(infer_columns(row.data for row in sample.collect()))
@@ -31,7 +31,7 @@ def infer_columns(values: Iterable[bytes | str]) -> str:
         Text such as ``delay BIGINT, origin STRING``, sorted by name.
 
     Raises:
-        ConfigError: If no value is a JSON object with a member, or they have more than 10,000 different fields.
+        ConfigError: If no value is a JSON object with a member, or the values have more than 10,000 different fields.
     """
     parser = JsonParser({}, "UTC")
     found: Any = {}

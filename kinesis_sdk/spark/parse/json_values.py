@@ -1,12 +1,12 @@
-"""JSON: whole columns at once by pyarrow, single values exactly by the standard library.
+"""JSON: pyarrow reads whole columns at once, and the standard library reads single values exactly.
 
-Both ways give the same values for every payload that both can read. `JsonParser.columns` declines payloads that pyarrow refuses or may
+Both return the same values for every payload that both can read. `JsonParser.columns` declines payloads that pyarrow refuses or may
 read differently; `JsonParser.row` decides about these.
 
 pyarrow reads many values from one text, so it must be certain which payload each value belongs to. Each payload begins with ``{`` and
-ends with ``}``, and a line break separates it from the next one. In a text that is JSON, ``}``, a line break and ``{`` stand between two
-outermost values only, because strings have no line breaks. So each payload has at least one value, and if there are as many values as
-payloads, each has exactly one.
+ends with ``}``, and a line break separates it from the next one. In JSON text, ``}``, a line break and ``{`` follow each other only
+between two outermost values, because strings have no line breaks. So each payload contains at least one value, and if there are as many
+values as payloads, each contains exactly one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_DEPTH = 500
 """Maximum levels of a value, because the standard library parses by recursion."""
 
 MAX_VALUES = 1_000_000
-"""Maximum values in a payload: as Python objects, they take about a hundred bytes each."""
+"""Maximum number of values in a payload; each takes about a hundred bytes as a Python object."""
 
 MAX_VALUE_BYTES = 256 * 1024 * 1024
 """Maximum bytes of a payload's elements of arrays and maps as columns."""
@@ -40,7 +40,7 @@ _ODD_NUMBERS = re.compile(rb"[:,\[][ \t\r\n]*(?:-?Inf(?!inity)|-NaN)")
 """Numbers that only pyarrow reads."""
 
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")
-"""Characters that Spark writes as two escapes where it writes JSON as text."""
+"""Characters that Spark writes as two escapes when it writes JSON as text."""
 
 _LONGEST_NUMBER = 1_000
 _BY_COLUMN = {"date", "timestamp", "timestamp_ntz", "float", "double"}
@@ -125,10 +125,10 @@ class JsonParser:
     def value(self, payload: bytes) -> Mapping[str, Any] | None:
         """Return the members of a payload's object; None for a blank payload.
 
-        Text after the object is ignored, as by Spark.
+        Text after the object is ignored, as in Spark.
 
         Raises:
-            MalformedError: If it is not an object, or has too many levels or values.
+            MalformedError: If the payload is not an object, or has too many levels or values.
         """
         if problem := _excess(payload, self._most):
             raise MalformedError(problem)
@@ -145,7 +145,7 @@ class JsonParser:
 
     @staticmethod
     def text_of(value: Any) -> str:
-        """Return the text of a value in a column of text."""
+        """Return the text of a value in a text column."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, float):
@@ -228,7 +228,7 @@ def _has_odd_numbers(block: bytes) -> bool:
 
 
 def _wrapping(kinds: Iterable[Kind]) -> str | None:
-    """Return a pattern of numbers that pyarrow may misread as a decimal: it wraps a number that is too large to one that fits."""
+    """Return a pattern for numbers that pyarrow may misread as decimals, because too large numbers overflow."""
     left, scale = list(kinds), -1
     while left:
         kind = left.pop()
@@ -271,7 +271,7 @@ def _read_as(kind: Kind) -> pa.DataType:
 
 
 def _finished(column: pa.Array, kind: Kind, zone: str) -> pa.Array | None:
-    """Return a column that pyarrow read in the type that Spark expects; None if some value of it needs `JsonParser.row`."""
+    """Return a column that pyarrow read, in the type that Spark expects; None if a value needs `JsonParser.row`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""Dates and timestamps as Spark reads them from text: ``from_json`` and ``from_csv`` without a format.
+"""Dates and timestamps in text, read as by Spark's ``from_json`` and ``from_csv`` without a format.
 
-`days_of` and `micros_of` are exact. `days_column` and `moments_column` read whole columns in the common forms, and give
-the same values or none at all.
+`days_of` and `micros_of` are exact. `days_column` and `moments_column` read whole columns in the common forms, and return the same values
+or None.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 — local time
 _YEAR_TWO = datetime(2, 1, 1)  # noqa: DTZ001
 _LAST_RULES = datetime(2037, 1, 1)  # noqa: DTZ001
-"""Arrow knows the changes of clocks that a time zone's file lists: to 2037, in the usual files."""
+"""Arrow knows the clock changes that a time zone's file lists, in the usual files until 2037."""
 
 _CENTURIES = 146_097
 """Days of 400 years."""
 _MAX_MICROS = 2**63
 _MAX_TEXT = 200
-"""Maximum characters: the longest names of time zones have some forty, and a fraction of a second has nine digits."""
+"""Maximum number of characters: the longest names of time zones have about forty, and a fraction of a second has nine digits."""
 
 
 def time_zone(name: str) -> tzinfo:
     """Return a time zone by its name, such as ``Europe/Berlin`` or ``UTC``.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If there is no time zone with this name.
     """
     try:
         return _region(name)
@@ -81,7 +81,7 @@ def days_of(text: str) -> int:
 def micros_of(text: str, zone: tzinfo | None) -> int:
     """Return the microseconds since 1970 of a timestamp; raise ValueError if the text is not a timestamp.
 
-    ``zone`` holds for text without a time zone. None is for timestamps without time zones, whose text must not have a zone.
+    ``zone`` holds for text without a time zone. None stands for timestamps without time zones, whose text must not contain a zone.
     """
     found = _MOMENT.fullmatch(text[:_MAX_TEXT].strip(_BLANKS))
     if found is None:
@@ -129,7 +129,7 @@ def _offset_of(text: str) -> int | tzinfo:
 
 
 def _at(local: int, zone: tzinfo) -> int:
-    """Return the time at which clocks of a zone show a local time: the earlier one if there are two."""
+    """Return the time at which clocks of a zone show a local time; the earlier time if there are two."""
     if getattr(zone, "key", "") in {"UTC", "Etc/UTC"}:
         return local
     try:
@@ -161,7 +161,7 @@ def days_column(text: pa.Array) -> pa.Array | None:
 def moments_column(text: pa.Array, zone: str | None) -> pa.Array | None:
     """Return the timestamps of a column of text; None unless all have the same common form.
 
-    ``zone`` is the name of the time zone of text without one; None for timestamps without time zones.
+    ``zone`` is the name of the time zone for text without a zone; None for timestamps without time zones.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.parse.registry import Frames
 
 MAX_VALUES = 1_000_000
-"""Maximum elements of arrays and maps of a message that are converted: as Python objects, they take about a hundred bytes each."""
+"""Maximum number of elements in arrays and maps of a message; each takes about a hundred bytes as a Python object."""
 
 MAX_VALUE_BYTES = 256 * 1024 * 1024
 """Maximum bytes of a message's elements of arrays and maps as columns. An element may be a wide struct that takes two bytes in the message."""
@@ -71,10 +71,10 @@ def message_type(descriptors: bytes, name: str) -> type[Message]:
 
     Args:
         descriptors: A descriptor set with all files that its files import; Protobuf's own files may be missing.
-        name: Full name of the message, or its name alone if no other one has it.
+        name: Full name of the message, or only its last part if no other message has the same.
 
     Raises:
-        ConfigError: If the bytes are not such a set, or it has no such message.
+        ConfigError: If the bytes are not a descriptor set, or the set does not contain the message.
     """
     pool = descriptor_pool.DescriptorPool()
     expected = (
@@ -118,12 +118,12 @@ class ProtobufParser:
     Args:
         fields: Types of the columns, by the name of the message's field.
         message: Class of the message.
-        emit_defaults: Whether a field without presence that has its default value has this value; else it is null, as Spark reads it.
+        emit_defaults: Whether a field without presence that has its default value is read as this value; otherwise it is null, as in Spark.
         frames: Headers of a schema registry; None if payloads have none.
-        index: Whether payloads behind such a header begin with the index of the message type.
+        index: Whether payloads after such a header begin with the index of the message type.
 
     Raises:
-        ConfigError: If the message lacks one of these fields, or has it in another type.
+        ConfigError: If the message lacks one of these fields, or defines it with another type.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class ProtobufParser:
             return None, f"no message of this type ({type(error).__name__})"
 
     def _mistyped(self, payload: bytes, message: Message) -> str | None:
-        """Return a field that has another type in the payload. Protobuf takes it for an unknown field, and the column would be null."""
+        """Return a field that has another type in the payload. Protobuf treats it as an unknown field, so the column would be null."""
         size = len(payload) if self._frames is None else message.ByteSize()
         if size > MAX_CHECKED_BYTES:
             return None
@@ -191,8 +191,8 @@ class _Plan:
     """Conversions of messages.
 
     Attributes:
-        most: Elements that a message may have.
-        left: Elements that this message may still have.
+        most: Maximum number of elements in a message.
+        left: Number of further elements that this message may have.
     """
 
     def __init__(self, *, emit_defaults: bool, most: int) -> None:
@@ -294,21 +294,22 @@ class _Plan:
 def protobuf_columns(descriptor: str | Path, message_name: str) -> str:
     """Return the columns of a Protobuf message, for ``.schema(…)`` or the option ``columns``.
 
-    Types are as in Spark's ``from_protobuf``, except that unsigned numbers have a type for all of their values, keys of maps are text,
+    The types are the same as in Spark's ``from_protobuf``, except that unsigned numbers have a type for all of their values, keys of maps
+    are text,
     and ``google.protobuf.Duration`` is a struct.
 
         columns = protobuf_columns("flights.desc", "Flight")
         spark.readStream.format("kinesis_sdk").schema(f"{columns}, _arrival TIMESTAMP")
 
     Args:
-        descriptor: Path of a descriptor set, as ``protoc --include_imports --descriptor_set_out=…`` writes it.
-        message_name: Full name of the message, or its name alone if no other one has it.
+        descriptor: Path of a descriptor set that ``protoc --include_imports --descriptor_set_out=…`` wrote.
+        message_name: Full name of the message, or only its last part if no other message has the same.
 
     Returns:
         Text such as ``origin STRING, delay INT``, in the order of the descriptor.
 
     Raises:
-        ConfigError: If the file cannot be read, has no such message, or the message contains itself.
+        ConfigError: If the file cannot be read or does not contain the message, or if the message contains itself.
     """
     kind = message_type(read_descriptor(str(descriptor), "descriptor"), message_name).DESCRIPTOR
     return ddl_of(_struct(kind, kind.name, _MAX_LEVELS))
@@ -401,7 +402,7 @@ def _is_set(value: float) -> bool:
 
 
 def _micros(value: Any, path: str) -> int:
-    """Return the microseconds since 1970 of a ``Timestamp``; parts of a microsecond are cut off towards zero, as by Spark."""
+    """Return the microseconds since 1970 of a ``Timestamp``; parts of a microsecond are cut off towards zero, as in Spark."""
     found: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
     if not -(2**63) <= found < 2**63:
         raise UnfitError(f"field {path}: a value that its type cannot have")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.parse.rows import Parser
 
 MAX_UNKNOWN = 1_000
-"""Maximum number of missing schema versions that a task looks up. Each costs a call, and any program that may put records can name
-them."""
+"""Maximum number of missing schema versions that a task requests. Each of them costs a call, and any program that may put records can name
+missing versions."""
 
 _MAX_KNOWN = 1_000
 _MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
@@ -42,7 +42,7 @@ class Frames:
         """Return the definition of a payload's schema version, and the payload without header, decompressed.
 
         Raises:
-            MalformedError: If it has no header or is damaged, or its version does not exist or has another format.
+            MalformedError: If the payload has no header or is damaged, or if its schema version does not exist or has another format.
             AwsError: If the version could not be loaded.
         """
         header = payload[:_HEADER]
@@ -77,9 +77,10 @@ class Frames:
 
 
 def opened_length(payload: bytes) -> int:
-    """Return the bytes of a payload when it is parsed, without header and compression; for a damaged payload, as it arrived.
+    """Return the number of bytes of a payload without header and compression; for a damaged payload, the number of its own bytes.
 
-    A compressed payload may be a thousand times as long. It is opened again when it is parsed: all of a batch would not fit into memory.
+    A compressed payload may be a thousand times as long after decompression. It is decompressed again when it is parsed, because all
+    decompressed payloads of a batch would not fit into memory.
     """
     if not glue_wire.has_header(payload):
         return len(payload)
@@ -90,7 +91,7 @@ def opened_length(payload: bytes) -> int:
 
 
 class FramedParser:
-    """A parser of payloads behind headers, whose schema it does not need.
+    """A parser for payloads with headers that does not need the schema.
 
     Args:
         parser: Parser of the payloads without headers.

@@ -1,7 +1,7 @@
 """Conversion of batches of raw records to batches of typed rows.
 
 A batch is parsed as a whole. If a parser declines it, smaller and smaller parts of it are tried, and the remaining values are parsed one
-by one. So a bad value makes only some rows around it slower, and each value of a batch of bad values is parsed singly only once.
+by one. So a bad value slows down only some rows around it, and in a batch of bad values, each value is parsed singly only once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes that the columns of a batch may take, unless it is a single row; estimated from above."""
+"""Maximum bytes of the columns of a batch with several rows; the estimate is an upper bound."""
 
 
 class Parser(Protocol):
@@ -33,12 +33,12 @@ class Parser(Protocol):
 
 
 class _Format(NamedTuple):
-    """A format; modules of parsers are imported where they are used.
+    """A format; the modules of parsers are imported only where they are used.
 
     Attributes:
         check: Raises `ConfigError` for a field that values of the format cannot have. The driver calls it, too.
         parser: Returns a parser for a task.
-        parts: Rows of the parts that are tried after a whole batch.
+        parts: Numbers of rows of the parts that are tried after a whole batch.
         is_text: Whether values are text.
         element_bytes: Minimum bytes of an array element in a value.
     """
@@ -120,7 +120,7 @@ class TypedRows:
         schema: JSON form of Spark's schema.
 
     Raises:
-        ConfigError: If the schema has a column that cannot be made.
+        ConfigError: If the schema has a column that cannot be created.
     """
 
     def __init__(self, form: ValueFormat, schema: Mapping[str, Any]) -> None:
@@ -131,17 +131,17 @@ class TypedRows:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """Columns of the source from which a task makes these rows."""
+        """Columns of the source from which a task creates these rows."""
         located = ("shardId", "sequenceNumber") if self.form.mode == FAIL else ()
         return tuple(dict.fromkeys([*self.columns.raw, *located]))
 
     def begin(self) -> TypingTask:
-        """Return a `TypingTask` that makes the rows of one task."""
+        """Return a `TypingTask` that creates the rows of one task."""
         return TypingTask(self.form, self.columns)
 
 
 class TypingTask:
-    """Makes the rows of one task.
+    """Creates the rows of one task.
 
     Attributes:
         malformed: Number of malformed values so far.
