@@ -1,8 +1,8 @@
 """A streaming query in its own process, to be killed by a test: ``python -m integration.spark.driver JSON``.
 
 The JSON object has ``options`` of the reader, ``sink`` and ``checkpoint`` (folders), and optionally ``format`` of the sink's
-files (``json``, ``parquet`` or ``summary``), ``master`` and ``conf``. It runs until it is killed. If the query fails, it prints the
-reason and ends with status 1.
+files (``json``, ``parquet`` or ``summary``), ``master`` and ``conf``. It runs until it is killed. If the query fails for another
+reason than a slow machine, it prints the reason and ends with status 1.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ class Driver:
     def check(self) -> None:
         """Raise if it ended by itself."""
         status = self._process.poll()
-        if status is not None:
-            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
-            raise AssertionError(f"the driver ended with status {status}; its log ends:\n{tail}")
+        assert status is None, f"the driver ended with status {status}; its log ends:\n{self.tail()}"
+
+    def tail(self) -> str:
+        """Return the end of its log."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
 
     def kill(self) -> None:
         """SIGKILL all of them, so that nothing can clean up."""
@@ -65,10 +67,13 @@ class Driver:
 
 @contextlib.contextmanager
 def running(log: Path, **task: Any) -> Iterator[Driver]:
-    """Run a driver for the length of a with statement, and kill it at the end."""
+    """Run a driver for the length of a with statement, and kill it at the end. If the test fails meanwhile, its output shows the driver's log."""
     driver = Driver(log, **task)
     try:
         yield driver
+    except BaseException:
+        sys.stderr.write(f"the driver's log ends:\n{driver.tail()}\n")
+        raise
     finally:
         driver.kill()
 
@@ -133,9 +138,10 @@ class SummarySink:
 
 
 def main() -> int:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
-    from integration.spark.harness import IdempotentSink
+    from integration.spark.harness import IdempotentSink, Lasting
 
     task = json.loads(sys.argv[1])
     builder = (
@@ -151,17 +157,26 @@ def main() -> int:
     folder = Path(task["sink"])
     sinks = {"json": IdempotentSink, "parquet": ParquetSink, "summary": SummarySink}
     sink = sinks[task.get("format", "json")](folder)
-    query = (
-        spark.readStream.format("kinesis_sdk")
-        .options(**task["options"])
-        .load()
-        .writeStream.foreachBatch(sink)
-        .option("checkpointLocation", task["checkpoint"])
-        .trigger(processingTime="200 milliseconds")
-        .start()
-    )
-    query.awaitTermination()
-    return 1
+
+    def begin() -> Any:
+        return (
+            spark.readStream.format("kinesis_sdk")
+            .options(**task["options"])
+            .load()
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", task["checkpoint"])
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+
+    lasting = Lasting(begin)
+    while True:
+        try:
+            lasting.query.awaitTermination()
+        except StreamingQueryException:
+            lasting.check()
+        else:
+            return 1
 
 
 if __name__ == "__main__":

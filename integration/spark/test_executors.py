@@ -37,7 +37,7 @@ def test_executor_processes_killed_while_they_read(spark: Any, stream: Any, fold
                 driver.check()
                 return len(state_of(sink.folder).keys() - seen) >= 2
 
-            wait_for(came, 300, "two batches of the cluster")
+            wait_for(came, what="two batches of the cluster")
 
         while killed < 2:
             await_batches()
