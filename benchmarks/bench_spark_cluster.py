@@ -1,15 +1,17 @@
 """The example pipeline on a standalone Spark cluster: throughput, CPU per row, memory, exactly once under kills.
 
-    python benchmarks/bench_spark_cluster.py [--shards 1000] [--rows 10000000] [--executors 1,2,4] [--kills 8] [--only read kills]
+    python benchmarks/bench_spark_cluster.py [--shards 1000] [--rows 10000000] [--executors 1,2,4] [--cores 1] [--kills 8]
+        [--only read connector kills]
 
 Starts the master and two workers of the pip package, and a fake Kinesis whose stream holds flights of the last hour.
 
 * **read** reads the stream with the pipeline of ``examples/flights_pipeline.py``, once for each number of executors, and compares
   its result with the truth.
 * **connector** does the same by AWS Labs' connector for the JVM and ``from_json``, on the Spark version of the connector, beside ours. It builds the connector
-  from its source (see `jvm_connector`), and is left out where that is not possible.
+  from its source (see `jvm_connector`), and is left out where that is not possible. It has a task for each shard, and each task waits for more than a second
+  at the tip. So give the executors more ``--cores`` than the machine has, for instance 8.
 * **kills** reads again while executors, Python workers, a cluster worker, the source's process and the driver are killed, with speculation
-  on; a second query accounts for every user record. With ``connector``, its executors are killed, too.
+  on; a second query accounts for every user record. With ``connector``, only executors are killed, of both.
 * **writes** copies a smaller stream, each row with a name, while parts of the cluster are killed at each step of a write, with speculation on, without and with
   ``reconcile``; then it says what readers find (see `spark_cluster.writing`).
 
@@ -89,22 +91,21 @@ def run_job(
         task,
         executors,
         done=folder / "run.json",
-        again=3 * kills,
+        again=3 * kills + 2,
         conf=conf,
     )
-    victims = VICTIMS[:1] if connector else VICTIMS
-    ready = 0.0
+    victims = VICTIMS[:1] if "connector" in options.only else VICTIMS
+    ready = began + options.kill_pause
     try:
         while not job.has_ended():
-            # The connector reads everything in one batch, so that its kills are some seconds apart.
             batches = len(list((folder / "checkpoint-delays" / "commits").glob("[0-9]*")))
-            due = time.monotonic() > ready if connector else batches > len(killed)
+            due = batches > len(killed) if reads_in_batches() and not connector else time.monotonic() > ready
             if len(killed) < kills and due:
                 time.sleep(rng.uniform(0.0, 3.0))
                 wanted = victims[len(killed) % len(victims)]
                 if cluster.kill(wanted):
                     killed.append(wanted)
-                    ready = time.monotonic() + 10
+                    ready = time.monotonic() + options.kill_pause
                     print(
                         f"  {time.monotonic() - began:6.1f} s  batch {batches}: killed {wanted}", flush=True
                     )
@@ -119,9 +120,16 @@ def run_job(
     return Run(name, executors, seconds, told["batches"], usage, killed, job.submissions, folder)
 
 
+def reads_in_batches() -> bool:
+    """Return whether this Spark runs AvailableNow in several batches. Before 4.2 it runs one, which therefore must not be limited."""
+    import pyspark
+
+    return tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+
+
 def ours(cluster: Cluster, options: argparse.Namespace) -> dict[str, str]:
     """Return options of this data source."""
-    chosen = {"maxBatchSpan": options.span} if options.span else {}
+    chosen = {"maxBatchSpan": options.span} if options.span and reads_in_batches() else {}
     return cluster.source("flights", fetchInterval="0", **chosen)
 
 
@@ -133,8 +141,9 @@ def theirs(cluster: Cluster) -> dict[str, str]:
 
 
 def check_statistics(run: Run, truth: dict[str, Any]) -> str:
-    """Compare the pipeline's result with the truth, group by group."""
-    rows = json.loads((run.folder / "statistics.json").read_text())["rows"]
+    """Compare the pipeline's result with the truth, group by group. A wrong result of ours is an error, one of the connector is reported."""
+    told = run.folder / "statistics.json"
+    rows = json.loads(told.read_text())["rows"] if told.exists() else []
     found = {(week, origin): (flights, mean, late) for week, origin, flights, mean, late in rows}
     wrong = 0
     for week, origin, flights, total, late in truth["statistics"]:
@@ -144,7 +153,10 @@ def check_statistics(run: Run, truth: dict[str, Any]) -> str:
         )
     wrong += len(found)
     if wrong:
-        raise RuntimeError(f"{wrong} groups of the pipeline's result are wrong or too many")
+        text = f"{wrong} groups of the pipeline's result are wrong or too many"
+        if run.name == "connector":
+            return f"NOT right: {text}"
+        raise RuntimeError(text)
     return f"the result's {len(truth['statistics']):,} groups of airport and week are right"
 
 
@@ -183,6 +195,7 @@ def check_ledger(run: Run, truth: dict[str, Any]) -> str:
 
 def print_throughput(runs: list[Run], rows: int, shards: int) -> None:
     parts = [name for _, name in PARTS if name not in {"cluster worker", "master"}]
+    totals: dict[tuple[int, str], tuple[float, float]] = {}
     head = "".join(f"{part:>16}" for part in (*parts, "all but fake"))
     print(
         f"\nexecutors              rows/s  seconds  batches   CPU µs a row:{head}   source: ms a shard and batch"
@@ -195,6 +208,13 @@ def print_throughput(runs: list[Run], rows: int, shards: int) -> None:
         print(
             f"{run.executors:3} {run.name:12} {rows / run.seconds:11,.0f} {run.seconds:8.1f} {len(run.batches):8}                {cpu}{cost:31.2f}"
         )
+        totals[run.executors, run.name] = spent["all but fake"], run.seconds
+    for (executors, name), (cpu_seconds, seconds) in totals.items():
+        peer = totals.get((executors, "connector"))
+        if peer and name != "connector":
+            print(
+                f"{executors:3} {name}: {cpu_seconds / peer[0]:.2f}x of the connector's CPU, {seconds / peer[1]:.2f}x of its time"
+            )
 
 
 def print_memory(run: Run, what: str) -> None:
@@ -219,6 +239,8 @@ def measure(options: argparse.Namespace) -> int:
 
     if options.only == ["writes"]:
         options.rows, options.shards = 0, 1
+    if "writes" not in options.only:
+        options.write_rows = 0
     kinds = [False, True] if options.jar and "connector" in options.only else [False]
     with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name:
         folder = Path(name)
@@ -246,7 +268,7 @@ def measure(options: argparse.Namespace) -> int:
                         connector=connector,
                     )
                     print(
-                        f"{executors} executors, {run.name}: {run.seconds:.0f} s; {check_statistics(run, truth)}",
+                        f"{executors} executors, {run.name}: {run.seconds:.0f} s, {run.submissions} submissions; {check_statistics(run, truth)}",
                         flush=True,
                     )
                     runs.append(run)
@@ -255,6 +277,7 @@ def measure(options: argparse.Namespace) -> int:
                 last = [run for run in runs if run.name == "kinesis_sdk"][-1]
                 print_memory(last, f"{last.executors} executors")
             most = max(options.executors)
+            runs = []
             for connector in kinds if options.kills and "kills" in options.only else ():
                 print(
                     f"\nkills, {most} executors, speculation, {'connector' if connector else 'kinesis_sdk'}",
@@ -271,9 +294,12 @@ def measure(options: argparse.Namespace) -> int:
                 print(
                     f"  {run.seconds:.0f} s, {len(run.kills)} kills, {run.submissions} submissions of the job"
                 )
+                runs.append(run)
                 print(f"  {check_statistics(run, truth)}")
                 print(f"  {check_ledger(run, truth)}")
                 print_memory(run, "with kills")
+            if runs:
+                print_throughput(runs, options.rows, options.shards)
             if "writes" in options.only:
                 write_under_kills(cluster, folder, most, options.writes)
         finally:
@@ -298,9 +324,16 @@ def main() -> int:
         "--executors",
         type=lambda text: [int(part) for part in text.split(",") if part],
         default=[1, 2, 4],
-        help="numbers of executors, with one core each (default: 1,2,4)",
+        help="numbers of executors (default: 1,2,4)",
     )
+    parser.add_argument("--cores", type=int, default=1, help="of each executor (default: %(default)s)")
     parser.add_argument("--kills", type=int, default=8, help="default: %(default)s; 0 for none")
+    parser.add_argument(
+        "--kill-pause",
+        type=float,
+        default=30.0,
+        help="seconds before each kill of a job that reads everything in one batch (default: %(default)s)",
+    )
     parser.add_argument(
         "--span", default="5m", help="maxBatchSpan; '' for the source's default (default: %(default)s)"
     )

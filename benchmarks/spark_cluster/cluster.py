@@ -51,6 +51,15 @@ class Cluster:
             **ACCOUNT,
         }
         self._environment = environment
+        try:
+            self._begin()
+        except BaseException:
+            self.stop()  # no caller has the object, which could stop what has started
+            raise
+
+    def _begin(self) -> None:
+        """Fill the stream, and start the master and the workers."""
+        folder, options = self._folder, self._options
         self.stream = self._start(
             "stream",
             [
@@ -69,7 +78,7 @@ class Cluster:
         self.url = master.wait_for_text("Starting Spark master at").rpartition(" ")[2]
         master.wait_for_text("New state: ALIVE")
         self._worker = [spark_class, "org.apache.spark.deploy.worker.Worker", *ports]
-        self._worker += ["--cores", str(-(-max(options.executors) // 2)), "--memory", "8g"]
+        self._worker += ["--cores", str(-(-max(options.executors) // 2) * options.cores), "--memory", "8g"]
         for number in range(len(HOSTS)):
             self.start_worker(number)
 
@@ -99,8 +108,8 @@ class Cluster:
     ) -> Child:
         """Submit a script of this folder with a JSON object, and ``conf`` in addition to what all jobs have."""
         conf = {
-            "spark.cores.max": str(executors),
-            "spark.executor.cores": "1",
+            "spark.cores.max": str(executors * self._options.cores),
+            "spark.executor.cores": str(self._options.cores),
             "spark.executor.memory": "1g",
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",
@@ -189,6 +198,7 @@ class Job:
                     f"the job {self._name} ended with status {status}; its log ends:\n{self._child.tail()}"
                 )
             self._child.kill()
+            print(f"  {self._name} ended with status {status} and begins again", flush=True)
             self._child = self._submit()
         self._cluster.restart_dead_workers()
         return False

@@ -86,7 +86,7 @@ class Child:
     def poll(self) -> int | None:
         return self._process.poll()
 
-    def wait_for_text(self, text: str, seconds: float = 120.0) -> str:
+    def wait_for_text(self, text: str, seconds: float = 900.0) -> str:
         """Return the line of its log that contains a text."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
