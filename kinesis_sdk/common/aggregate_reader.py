@@ -432,6 +432,11 @@ def open_aggregate(blob: bytes | bytearray | memoryview) -> SubRecordColumns | N
     return _unsealed(found, found.form) or found
 
 
+def may_have_aggregates(blobs: Iterable[bytes]) -> bool:
+    """Return whether `open_aggregate` has to look at the data of some Kinesis records, or returns None for all of them."""
+    return MAGIC in {blob[: len(MAGIC)] for blob in blobs}
+
+
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:
     """Return the 16 bytes that place a user record; None if its explicit hash key is not a number from 0 to 2^128-1.
 

@@ -17,7 +17,7 @@ opening it. No producer makes such an aggregate by accident, and 10 MiB can expa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from kinesis_sdk.common.aggregate_reader import (
     SubRecordColumns,
     is_misplaced,
     known_keys,
+    may_have_aggregates,
     open_aggregate,
 )
 from kinesis_sdk.common.errors import CodecUnavailableError, ConfigError
@@ -98,7 +99,7 @@ class BatchBuilder:
     def build(
         self,
         shard_id: str,
-        records: Iterable[KinesisRecord],
+        records: Sequence[KinesisRecord],
         *,
         owned: HashKeyRange | None = None,
         judge: Judge | None = None,
@@ -196,6 +197,23 @@ class BatchBuilder:
                 column.clear()
             size = filled = 0
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+        if len(records) <= MAX_ROWS and not (
+            deaggregate and may_have_aggregates([record.data for record in records])
+        ):
+            # A usual page of plain records is one batch.
+            size = names * len(records)
+            if with_data:
+                size += sum([len(record.data) for record in records])
+            if with_keys:
+                size += _CHARACTER_BYTES * sum([len(record.partition_key) for record in records])
+            if with_sequences:
+                size += sum([len(record.sequence_number) for record in records])
+            if size <= MAX_BYTES:
+                alone.extend(records)
+                records = ()
+            else:
+                size = 0
 
         for record in records:
             try:

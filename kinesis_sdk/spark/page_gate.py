@@ -36,7 +36,7 @@ class PageGate:
         try:
             for records in pages:
                 yield records
-                self._leave(sum(len(record.data) for record in records))
+                self._leave(sum([len(record.data) for record in records]))
                 del records
                 self._enter()
         finally:

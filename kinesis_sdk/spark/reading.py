@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -112,7 +113,7 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
             empty += 1
         met = passed = False
         if goal is not None and records and int(records[-1].sequence_number) >= goal:
-            records = [record for record in records if int(record.sequence_number) <= goal]
+            records = records[: bisect_right(records, goal, key=_number)]
             met = bool(records) and int(records[-1].sequence_number) == goal
             passed = not met
             if met and exclusive:
@@ -141,6 +142,10 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
         pause = max(policy.interval, 0.2 if empty else 0.0) - (io.clock.monotonic() - began)
         if pause > 0:
             io.sleep(pause)
+
+
+def _number(record: KinesisRecord) -> int:
+    return int(record.sequence_number)
 
 
 def _next_limit(item: ShardRange, policy: ReadPolicy, read: int) -> int:
