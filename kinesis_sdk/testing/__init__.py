@@ -1,6 +1,6 @@
 """A fake AWS for tests, demos and benchmarks: Kinesis, DynamoDB, CloudWatch and STS in memory.
 
-In process, with time in the test's hands::
+In process, with a clock that the test controls::
 
     clock = VirtualClock()
     aws = FakeAws(clock=clock)
@@ -18,8 +18,8 @@ Over HTTP, for any AWS client in any process::
 
 From a shell: ``python -m kinesis_sdk.testing --help``.
 
-It is as strict as AWS: MD5 routing, per-shard limits, iterators that expire, closed shards that name their children,
-conditional writes that exactly one of many racers wins. It stores nothing on disk, encrypts nothing and checks no
+It is as strict as AWS: MD5 routing, per-shard limits, iterators that expire, closed shards that name their children, and conditional
+writes of which exactly one succeeds. It stores nothing on disk, encrypts nothing and checks no
 signatures. It speaks HTTP/1.1; with the extra ``fake`` also TLS (``FakeAwsServer(…, tls=True)``) and HTTP/2, which the
 SDK for Java uses for Kinesis.
 """

@@ -151,11 +151,11 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        arguments: Command line without the command; None takes the process's.
+        arguments: Command line without the command; None uses the command line of the process.
         prog: Name of the command in help and error messages.
 
     Returns:
-        Exit code, as for every command: 0 after a clean end, 2 if it cannot serve with these options.
+        Exit code with the meaning that all commands share: 0 after a clean end, 2 if it cannot serve with these options.
     """
     parser = build_parser(prog)
     options = parser.parse_args(arguments)

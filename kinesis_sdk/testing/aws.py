@@ -30,7 +30,7 @@ SERVICES = ("kinesis", "dynamodb", "dynamodbstreams", "cloudwatch", "glue", "sqs
 class FakeAws:
     """Kinesis, DynamoDB and its streams, CloudWatch, the schema registry of Glue, SQS and STS, in memory. Thread-safe.
 
-    It is one account in one region.
+    This is one account in one region.
 
     Use it in the same process through `client`, pass it as ``session`` of a `Producer` or a `Worker`, or serve it to any AWS client with `FakeAwsServer`; both see the
     same state.
@@ -38,12 +38,12 @@ class FakeAws:
     Args:
         clock: Clock for record timestamps, iterator expiry, retention, throttles and delays. The system clock by
             default; pass a `VirtualClock` to control time.
-        streams: Streams that exist from the beginning, with their numbers of shards: ``{"orders": 2}``.
+        streams: Streams that exist from the beginning, each with its number of shards: ``{"orders": 2}``.
         seed: Seed of the faults and of the placement of records on AUTO streams.
         throttle: Whether shards enforce the limits of Kinesis: 1,000 records and 1 MiB written, 5 reads, 2 MiB read
             and 5 iterators per second.
-        throttle_control_plane: Whether control plane calls are limited for each account as well
-            (LimitExceededException), and UpdateShardCount to ten calls in 24 hours for each stream.
+        throttle_control_plane: Whether control plane calls are also limited for the account (LimitExceededException), and UpdateShardCount
+            to ten calls in 24 hours for each stream.
         region: Region in ARNs. The region for which requests are signed is ignored.
         account_id: Twelve digits.
         shard_limit: Maximum open shards in the account.
@@ -53,18 +53,18 @@ class FakeAws:
         table_delay: Seconds for which a new table is CREATING.
         index_delay: Seconds for which an index added to a table is CREATING.
         table_partitions: Open shards of the stream of a new table, at least 1.
-        table_shard_seconds: Seconds for which a shard of a table's stream is written before its child continues it.
+        table_shard_seconds: Seconds for which a shard of a table's stream accepts records before it is replaced by its child.
         schema_delay: Seconds for which a new version of a schema in the registry is PENDING.
         sleep: Called with the seconds of `slow` faults in this process, and of waiting subscriptions on a virtual clock.
-            By default it sleeps on a system clock and does nothing on a virtual one.
-        access_keys: Permanent access key ids that are valid over HTTP; None accepts every one.
+            The default sleeps on a system clock and does nothing on a virtual clock.
+        access_keys: Permanent access key ids that are valid over HTTP; None accepts every id.
         date_offset: Seconds by which the ``Date`` header of responses is ahead of the clock; negative if it is behind,
             None for responses without the header.
 
     Attributes:
-        date_offset: As the argument; it may be changed at any time.
-        credentials: Access keys for calls over HTTP; ``credentials.issue(60)`` makes temporary ones, which the server
-            rejects with ExpiredTokenException once they have expired.
+        date_offset: The same as the argument; it may be changed at any time.
+        credentials: Access keys for calls over HTTP; ``credentials.issue(60)`` creates temporary keys, which the server rejects with
+            ExpiredTokenException after 60 s.
 
     Raises:
         ValueError: If `account_id` is not twelve digits.
@@ -161,10 +161,10 @@ class FakeAws:
         return self._targets.get(prefix)
 
     def operations(self, service: str) -> Collection[str]:
-        """Return the names of the operations that the fake service has.
+        """Return the names of the operations that the fake service supports.
 
         Raises:
-            ValueError: If there is no such service.
+            ValueError: If the fake does not have this service.
         """
         if service not in self._services:
             raise ValueError(f"no fake service {service!r}; there are {', '.join(SERVICES)}")
@@ -196,11 +196,11 @@ class FakeAws:
         Args:
             service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue``, ``sqs`` or ``sts``.
             operation: Operation name as in the API.
-            request: The request as on the wire: base64 text for blobs, epoch seconds for timestamps.
-            sleep: Called with the seconds of `slow` faults; the account's own by default.
+            request: The request in wire form: base64 text for blobs, epoch seconds for timestamps.
+            sleep: Called with the seconds of `slow` faults; by default, the account's function.
 
         Returns:
-            The response as on the wire: an object, or JSON text of one. SubscribeToShard's holds a `Subscription`.
+            The response in wire form: an object, or its JSON text. SubscribeToShard's holds a `Subscription`.
 
         Raises:
             AwsError: If the response is an error document.
@@ -283,10 +283,10 @@ class FakeAws:
 
         Args:
             service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue``, ``sqs`` or ``sts``.
-            options: Arguments of boto3's ``client``. ``region_name`` appears in ``client.meta``; others are ignored.
+            options: Arguments of boto3's ``client``. ``region_name`` appears in ``client.meta``; other arguments are ignored.
 
         Raises:
-            ValueError: If there is no such service.
+            ValueError: If the fake does not have this service.
         """
         self.operations(service)
         return FakeClient(self, service, region=options.get("region_name") or self.region)
@@ -297,9 +297,8 @@ class FakeAws:
         """Return counters since the start or the last `reset`.
 
         Returns:
-            ``calls`` by operation, ``errors`` by ``Operation:Code``, ``faults`` fired by kind, and of Kinesis
-            ``records_stored``, ``bytes_stored`` (data and partition keys), ``records_read``,
-            ``records_throttled`` and ``reads_throttled``.
+            ``calls`` by operation, ``errors`` by ``Operation:Code``, ``faults`` that fired, by kind, and for Kinesis ``records_stored``,
+            ``bytes_stored`` (data and partition keys), ``records_read``, ``records_throttled`` and ``reads_throttled``.
         """
         with self._lock:
             calls, errors = dict(self._calls), dict(self._errors)
@@ -325,4 +324,4 @@ class FakeAws:
 
 
 def _no_sleep(seconds: float) -> None:
-    """Do nothing: on a virtual clock, time passes only when the test advances it."""
+    """Do nothing, because time on a virtual clock passes only when the test advances it."""

@@ -1,7 +1,7 @@
 """Boto3-shaped client of the fake account, in process: no sockets, no signing, no retries.
 
-Responses have the types of boto3 (bytes, aware datetimes) and errors are botocore's own classes. Code under test sees a
-difference only if it uses waiters, paginators or event hooks.
+Responses have the types of boto3 (bytes, aware datetimes), and errors have the classes of botocore. Code under test behaves differently
+only if it uses waiters, paginators or event hooks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Account(Protocol):
 
     Attributes:
         clock: Clock of the account.
-        is_virtual: Whether the clock moves only when it is advanced.
+        is_virtual: Whether the clock stands still until it is advanced.
         sleep: Called with the seconds for which a subscription waits on a virtual clock.
         date_offset: Seconds by which the ``Date`` header is ahead of the clock; None if there is no header.
     """
@@ -137,7 +137,7 @@ _IDS = random.Random()
 
 
 def _request_id() -> str:
-    """Return a random UUID as text, at a fraction of the cost of a `UUID`."""
+    """Return a random UUID as text, which costs a fraction of creating a `UUID`."""
     text = f"{_IDS.getrandbits(128):032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -244,7 +244,7 @@ class FakeClient:
         return call
 
     def close(self) -> None:
-        """Do nothing; here because boto3's clients have this method."""
+        """Do nothing; this method exists because boto3's clients have it."""
 
     def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         request_id = _request_id()

@@ -1,4 +1,4 @@
-"""Clock that only tests move; the system clock is `kinesis_sdk.common.SystemClock`."""
+"""Clock that only tests advance; the system clock is `kinesis_sdk.common.SystemClock`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _START = 1_700_000_000.0
 
 
 class VirtualClock:
-    """Clock that moves only when it is advanced. Thread-safe.
+    """Clock that stands still until it is advanced. Thread-safe.
 
     Args:
         start_time: Wall time at the start, in epoch seconds. At least 1e9 (September 2001), so that
@@ -38,7 +38,7 @@ class VirtualClock:
         return self._start_time + self._elapsed
 
     def advance(self, seconds: float) -> None:
-        """Move both readings forward by `seconds`.
+        """Advance both readings by `seconds`.
 
         Raises:
             ValueError: If `seconds` is negative, infinite or not a number.
@@ -49,7 +49,7 @@ class VirtualClock:
             self._elapsed += seconds
 
     def advance_to(self, monotonic: float) -> None:
-        """Move forward until `monotonic()` reads at least `monotonic`; do nothing if it already does."""
+        """Advance until `monotonic()` returns at least `monotonic`; do nothing if it already does."""
         with self._lock:
             self._elapsed = max(self._elapsed, monotonic - self._start_monotonic)
 

@@ -1,4 +1,4 @@
-"""Access keys of the fake account: permanent ones, and temporary ones with a session token that expires.
+"""Access keys of the fake account: permanent keys, and temporary keys with a session token that expires.
 
 Signatures are not checked. An access key id that begins with ``ASIA`` is temporary, as on AWS: it needs the session token
 with which it was issued, and that token must not have expired.
@@ -20,7 +20,7 @@ _TEMPORARY = "ASIA"
 class Credentials:
     """The access keys of an account. Thread-safe.
 
-    Only `access_keys` are valid as permanent access key ids; None accepts every one.
+    Only `access_keys` are valid as permanent access key ids; None accepts every id.
     """
 
     def __init__(self, clock: Clock, access_keys: Collection[str] | None = None) -> None:
@@ -31,9 +31,9 @@ class Credentials:
         self._issued: dict[str, tuple[str, float]] = {}
 
     def issue(self, seconds: float) -> dict[str, str]:
-        """Make temporary credentials that are valid for `seconds`.
+        """Create temporary credentials that are valid for `seconds`.
 
-        Returns ``AccessKeyId``, ``SecretAccessKey``, ``SessionToken`` and ``Expiration`` (ISO 8601), as STS names them.
+        Returns ``AccessKeyId``, ``SecretAccessKey``, ``SessionToken`` and ``Expiration`` (ISO 8601), which are the names in STS.
         Raises ValueError if `seconds` is not positive.
         """
         if seconds <= 0:

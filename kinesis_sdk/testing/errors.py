@@ -13,13 +13,13 @@ from typing import Any
 
 
 class AwsError(Exception):
-    """Error document, as the service would send it.
+    """Error document in the form that the service would send.
 
     Attributes:
         code: Error code without name space, for example ``ResourceNotFoundException``.
         message: Error message.
         status: HTTP status of the response.
-        members: Further members of the document, for example DynamoDB's ``Item``.
+        members: Additional members of the document, for example DynamoDB's ``Item``.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ def invalid_argument(message: str) -> AwsError:
 
 
 def constraint(member: str, value: Any, rule: str) -> AwsError:
-    """Return a ``ValidationException`` in the words of the service's request validator."""
+    """Return a ``ValidationException`` with the text of the service's request validator."""
     return validation(
         f"1 validation error detected: Value '{value}' at '{member}' failed to satisfy constraint: Member must {rule}"
     )

@@ -1,6 +1,6 @@
-"""Seeded faults: which calls fail, how, and how often.
+"""Seeded faults, which define the calls that fail, the kind of failure, and its frequency.
 
-A fault is a filter and an effect. The same seed, the same faults and the same calls give the same failures.
+A fault is a filter and an effect. The same seed, faults and calls lead to the same failures.
 
 | kind | effect |
 | --- | --- |
@@ -75,15 +75,16 @@ class Fault:
     operation: str | None = None
     """Operation name as in the API, for example ``PutRecords``; None matches every operation."""
     probability: float = 1.0
-    """Chance of each matching call, entry for `partial` and `early_arrival`, or event for `broken_stream`."""
+    """Probability of a failure for each matching call; for `partial` and `early_arrival`, for each entry; for `broken_stream`, for each
+    event."""
     stream: str | None = None
     """Stream or table name."""
     shard_id: str | None = None
-    """Shard that is read, or that is written for `partial` and `early_arrival`."""
+    """Shard that the call reads, or to which it writes for `partial` and `early_arrival`."""
     count: int | None = None
     """Maximum number of failures; None is unlimited."""
     after: int = 0
-    """Number of matching calls, entries or events that pass first."""
+    """Number of matching calls, entries or events that succeed first."""
     code: str | None = None
     """Error code; by default the code of the kind."""
     message: str | None = None
@@ -91,7 +92,7 @@ class Fault:
     status: int = 500
     """HTTP status of `error`, and of `late_store` with a code."""
     seconds: float = 0.0
-    """Seconds of delay of `slow`, by which `early_arrival` is too early, or after which `late_store` and `partial` store."""
+    """Seconds by which `slow` delays a call, by which `early_arrival` is too early, or after which `late_store` and `partial` store."""
 
     def __post_init__(self) -> None:
         kinds = get_args(FaultKind)
@@ -113,10 +114,10 @@ class Fault:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Fault:
-        """Create a fault from a JSON object, as the admin endpoint receives it.
+        """Create a fault from a JSON object of the form that the admin endpoint receives.
 
         Raises:
-            ValueError: If fields are unknown, the kind is missing, or values do not fit together.
+            ValueError: If fields are unknown, the kind is missing, or values contradict each other.
         """
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(values) - set(known))
@@ -125,7 +126,7 @@ class Fault:
         return cls(**values)
 
     def error(self) -> AwsError:
-        """Return the error document of the kinds that have one."""
+        """Return the error document of a kind that has one."""
         default = _ERRORS.get(self.kind, ("InternalFailure", "Injected fault.", 500))
         if self.kind == "partial" and self.seconds:
             # A throttled record is never stored; a record that got an internal failure may be stored.
@@ -171,7 +172,7 @@ class _Armed:
 
 
 class Faults:
-    """The set of faults that are switched on. Thread-safe.
+    """The set of faults that are enabled. Thread-safe.
 
     Args:
         seed: Seed of the generators, one for each fault, so that adding a fault does not change the others.
@@ -197,7 +198,7 @@ class Faults:
             return number
 
     def remove(self, number: int) -> bool:
-        """Switch off the fault with this number; return False if it is not on."""
+        """Disable the fault with this number; return False if it is not enabled."""
         with self._lock:
             armed = dict(self._armed)
             found = armed.pop(number, None)
@@ -210,7 +211,7 @@ class Faults:
             self._armed = {}
 
     def active(self) -> list[dict[str, Any]]:
-        """Return the faults that are on, each with its number and how often it fired."""
+        """Return the enabled faults, each with its number and the number of times it fired."""
         with self._lock:
             return [
                 {"id": number, "fired": armed.fired, "seen": armed.seen, **asdict(armed.fault)}
@@ -218,7 +219,7 @@ class Faults:
             ]
 
     def fired(self) -> dict[str, int]:
-        """Return how often each kind has fired since the start, cleared faults included."""
+        """Return the number of times that each kind has fired since the start, including disabled faults."""
         with self._lock:
             return dict(self._fired)
 

@@ -1,7 +1,6 @@
 """Sample records: 20,000 US flights of 2001, as JSON lines.
 
-Source: US Bureau of Transportation Statistics, on-time performance (public domain), as packaged by
-vega-datasets 3.2.1.
+Source: US Bureau of Transportation Statistics, on-time performance (public domain), from vega-datasets 3.2.1.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def load_flights() -> list[Flight]:
 
 
 def make_payload(run: str, number: int, flight: Flight) -> bytes:
-    """Return a flight as a payload, after the name of the run and the number of the record."""
+    """Return a payload: the name of the run, the number of the record, and a flight."""
     return b'{"run":"%s","n":%d,%s' % (run.encode(), number, flight.line[1:])
 
 

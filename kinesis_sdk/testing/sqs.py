@@ -31,7 +31,7 @@ class _Message:
 
 
 class FakeSqs:
-    """SQS in memory. Thread-safe. A hidden message is not received until its time has come."""
+    """SQS in memory. Thread-safe. A hidden message cannot be received until its visibility time has passed."""
 
     target_prefix = "AmazonSQS"
 
@@ -56,7 +56,7 @@ class FakeSqs:
             self._queues = {}
 
     def create_queue(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateQueue: a queue that exists is kept."""
+        """CreateQueue: an existing queue is kept."""
         url = f"{self._prefix}{request['QueueName']}"
         with self._lock:
             self._queues.setdefault(url, {})
@@ -116,7 +116,7 @@ class FakeSqs:
         return {"Messages": found} if found else {}
 
     def delete_message_batch(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteMessageBatch: a message that was received again since is kept, as SQS may keep it."""
+        """DeleteMessageBatch: a message that was received again in the meantime is kept, because SQS may also keep it."""
         return self._each(request, lambda queue, message, _: queue.pop(message.identity))
 
     def change_message_visibility_batch(self, request: dict[str, Any]) -> dict[str, Any]:

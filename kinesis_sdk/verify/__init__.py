@@ -1,6 +1,6 @@
 """Implementation of `kinesis-sdk verify`: runs the SDK against a service at a bounded cost, and compares the service with the fake.
 
-It uses the core and `kinesis_sdk.admin` as a user's program would.
+It uses the core and `kinesis_sdk.admin` in the same way as a user's program.
 """
 
 from kinesis_sdk.verify.meter import LimitReachedError, Meter

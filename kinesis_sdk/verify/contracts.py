@@ -1,4 +1,4 @@
-"""The contracts of the lease store and of the sink, on tables of the service."""
+"""The contracts of the lease store and of the sink, checked on tables of the service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _ConsistentScans:
 
 
 def lease_store(notes: Notes) -> None:
-    """Note whether the lease store keeps each rule. One table serves all checks; it is emptied before each."""
+    """Note whether the lease store keeps each rule. All checks use the same table, which is emptied before each check."""
     name = notes.name()
     store = DynamoDBLeaseStore(_ConsistentScans(notes.dynamodb), name, sleep=notes.wait)
     store.ensure_ready()

@@ -1,7 +1,7 @@
-"""Journeys of records: a producer and workers on a scratch stream, and an account of each record.
+"""Journeys of records: a producer and workers on a temporary stream, with accounting for each record.
 
-Unlike the scripts, they call through clients as a user's program has them, so the SDK's own transport is used. Their calls are
-not counted one by one: a step's `Step.units` are billed before it begins.
+Unlike the scripts, they use the same clients as a user's program, and therefore the SDK's own transport. Their calls are not counted one
+by one; instead, a step's `Step.units` are billed before it begins.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEYS = 20
 ROUND = 200
 """Records of a round."""
 CUT_EVERY = 3
-"""One response in this many is cut off."""
+"""One of this many responses is cut off."""
 ROUNDS_OF_CUTS = 12
 
 _FIRST = "shardId-000000000000"
@@ -41,7 +41,7 @@ _STOP = 60.0
 
 
 class Account:
-    """An account of the records that were acknowledged, and of the records delivered to each worker. Thread-safe."""
+    """Lists of the records that were acknowledged, and of the records delivered to each worker. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class Account:
         self.workers: set[str] = set()
 
     def acknowledged(self, record: str) -> None:
-        """Note a record whose future has a result: ``key:number``, where the numbers of a key rise."""
+        """Note a record whose future has a result: ``key:number``, where the numbers of a key increase."""
         with self._lock:
             self._put.add(record)
 
@@ -88,7 +88,7 @@ class Account:
 
 
 class CutResponses:
-    """A Kinesis client that makes every call, and drops some responses of PutRecords, as a broken connection does."""
+    """A Kinesis client that makes every call, but drops some responses of PutRecords, as if the connection had broken."""
 
     def __init__(self, client: Any, every: int) -> None:
         self._client = client
@@ -112,7 +112,7 @@ class CutResponses:
 
 
 def reshard(notes: Notes) -> None:
-    """Put before, between and after a split and a merge, and read with two workers."""
+    """Put records before, between and after a split and a merge, and read them with two workers."""
     stream = notes.stream(2)
     account = Account()
     with _workers(notes, stream, account, ("a", "b")) as workers:
@@ -148,7 +148,7 @@ RESHARD = {
 
 
 def fan_out(notes: Notes) -> None:
-    """Put, and read by enhanced fan-out."""
+    """Put records, and read them by enhanced fan-out."""
     stream = notes.stream(1)
     account = Account()
     with _workers(notes, stream, account, ("a",), RetrievalConfig(retrieval_mode="fanout")):
@@ -174,7 +174,7 @@ FAN_OUT = {"acknowledged": 2 * ROUND, "lost": 0, "out of order": 0, "registered 
 
 
 def idempotence(notes: Notes) -> None:
-    """Put with an idempotent producer that loses responses and sends again, and read each record once."""
+    """Put records with an idempotent producer that loses responses and sends records again, and read each record once."""
     stream = notes.stream(1)
     account = Account()
     client = CutResponses(notes.scratch.direct["kinesis"], CUT_EVERY)
@@ -269,7 +269,7 @@ def _put_with(producer: Producer, stream: str, account: Account, numbers: range)
 
 
 def _wait(notes: Notes, account: Account) -> None:
-    """Wait until all records are delivered. A record that is missing afterwards is noted as lost."""
+    """Wait until all records are delivered. A record that is still missing at the end is noted as lost."""
     try:
         notes.until(account.is_complete, "every record is delivered")
     except LimitReachedError:

@@ -1,4 +1,4 @@
-"""Count the cost of a run, call by call and always rounded up, and stop the run at its limits."""
+"""Counts the cost of a run, call by call and always rounded up, and stops the run at its limits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _READS = frozenset({"GetItem", "Query", "Scan", "BatchGetItem"})
 
 
 class LimitReachedError(AdminError):
-    """A run would cost more, or take longer, than it may. The next call was not made."""
+    """A run would exceed its maximum cost or its maximum time. The next call was not made."""
 
 
 @dataclass
 class _Stream:
-    """A stream on the bill: every shard that it ever had counts until the stream is deleted."""
+    """A billed stream: every shard that it ever had counts until the stream is deleted."""
 
     made: list[float] = field(default_factory=list)
     readers: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class _Stream:
 class Meter:
     """The bill of one run. Thread-safe.
 
-    Streams and tables are billed when they are made, for the whole hour; each call is counted before it is made.
+    Streams and tables are billed for a whole hour when they are created; each call is counted before it is made.
 
     Args:
         max_usd: Amount that the run may cost; a call that would exceed it raises `LimitReachedError`.
@@ -114,7 +114,7 @@ class Meter:
         """Bill units of calls that are not counted here, by the names of `PRICES`, before they are made.
 
         Raises:
-            LimitReachedError: If that costs too much; nothing is billed.
+            LimitReachedError: If the units would cost too much; they are then not billed.
         """
         with self._lock:
             self.check(units)

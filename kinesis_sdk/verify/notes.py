@@ -1,4 +1,4 @@
-"""Facts that a script finds at a service, and the tools of scripts: clients, streams, tables, waits."""
+"""Facts that a script finds about a service, and the tools of scripts: clients, streams, tables and waits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Notes:
     Args:
         scratch: Clients of this run, and the streams and tables that they create.
         clock: Clock of this machine.
-        poll: Seconds between two checks of something that takes time.
-        patience: Maximum seconds to wait for it.
+        poll: Seconds between two checks of a condition.
+        patience: Maximum seconds to wait for a condition.
 
     Attributes:
         facts: Values by name, in the order in which they were found.
@@ -82,7 +82,7 @@ class Notes:
         self.wait(self._poll)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition holds; raises `AdminError` with ``what`` if it does not come in time."""
+        """Wait until a condition holds; raises `AdminError` with ``what`` if this takes too long."""
         deadline = self._clock.monotonic() + self._patience
         while not condition():
             if self._clock.monotonic() >= deadline:
@@ -97,7 +97,7 @@ class Notes:
 
     @property
     def absent(self) -> str:
-        """A name of this run that no stream or table has."""
+        """A name with the prefix of this run that no stream or table has."""
         return f"{self.scratch.prefix}absent"
 
     def stream(self, shards: int = 1, **more: Any) -> str:
@@ -163,7 +163,7 @@ class Notes:
 
 
 def shown(value: Any, prefix: str) -> Any:
-    """Return a value as JSON has it, without names of a run, URLs, ARNs and account numbers."""
+    """Return a value in JSON form, without names of a run, URLs, ARNs and account numbers."""
     if isinstance(value, str):
         text = _URL.sub("<url>", value.replace(prefix, "<name>"))
         return _ACCOUNT.sub("<account>", _ARN.sub("<arn>", text))

@@ -1,4 +1,4 @@
-"""The permissions that a run needs, as a policy of IAM."""
+"""The permissions that a run needs, as an IAM policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STREAM_ACTIONS = (
 """Actions on the streams of a run."""
 
 CONSUMER_ACTIONS = ("DeregisterStreamConsumer", "DescribeStreamConsumer", "SubscribeToShard")
-"""Actions on the registered consumers of these streams; AWS checks some on the stream."""
+"""Actions on the registered consumers of these streams; AWS checks some of them on the stream."""
 
 TABLE_ACTIONS = (
     "BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "CreateTable", "DeleteItem", "DeleteTable",
@@ -34,7 +34,7 @@ GENERAL_ACTIONS = (
     "dynamodb:ListStreams",
     "dynamodb:ListTables",
 )
-"""Actions that name no stream or table."""
+"""Actions without a stream or table as resource."""
 
 
 def policy(region: str, account: str = "123456789012") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one table of prices of AWS. `docs/costs.md` and `kinesis-sdk verify` calculate with it."""
+"""The one table of prices of AWS. `docs/costs.md` and `kinesis-sdk verify` use this table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REGION = "us-east-1"
 """Region of the prices."""
 
 AS_OF = "November 2024"
-"""Month in which they were looked up."""
+"""Month in which the prices were looked up."""
 
 ELSEWHERE = 2.0
 """Factor for all other regions, whose prices were not looked up: an estimate on the safe side."""
@@ -39,13 +39,13 @@ PRICES: Mapping[str, Price] = {
     "read_unit": Price(0.125e-6, "read units of DynamoDB on demand"),
     "table_stream_read": Price(0.2e-6, "reads of a DynamoDB stream"),
 }
-"""Prices of REGION as of AS_OF. An hour that has begun counts as a whole one."""
+"""Prices in REGION in the month AS_OF. A part of an hour counts as a whole hour."""
 
 
 def factor(region: str | None) -> float:
     """Return the factor by which the prices are multiplied in a region.
 
     Args:
-        region: Name of the region; None if it is not known.
+        region: Name of the region; None if it is unknown.
     """
     return 1.0 if region == REGION else ELSEWHERE

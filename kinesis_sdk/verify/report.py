@@ -15,7 +15,7 @@ ABSENT = "(no such fact)"
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact that is not as expected.
+    """A fact that differs from the expected value.
 
     Attributes:
         fact: Its name.
@@ -37,8 +37,8 @@ class StepResult:
         status: How it ended.
         seconds: Time that it took.
         facts: All facts by name.
-        differences: Facts that are not as expected.
-        problem: Why it failed or stopped; empty otherwise.
+        differences: Facts that differ from their expected values.
+        problem: Reason why the step failed or stopped; empty otherwise.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Cost:
 
     Attributes:
         usd: US dollars by the table of prices, times the factor of the region.
-        max_usd: Amount at which it would have stopped.
+        max_usd: Amount at which the run would have stopped.
         units: Billed units, by the names of the table of prices.
-        calls: Counted calls, by operation; the journeys' own are in the units only.
+        calls: Counted calls, by operation; the calls of journeys are only included in the units.
     """
 
     usd: float
@@ -68,7 +68,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Report:
-    """Results of a run, to be published: it has no account numbers, ARNs, payloads or names.
+    """Results of a run in a form that can be published: without account numbers, ARNs, payloads and names.
 
     Attributes:
         service: ``aws``, ``endpoint`` for another endpoint, or ``fake``.
@@ -76,8 +76,8 @@ class Report:
         date: Day of the run, in UTC.
         versions: Versions of kinesis-sdk, Python, boto3 and botocore.
         complete: Whether all chosen steps ran to their end.
-        removed: Number of streams and tables that were made and are gone.
-        left: Number of streams and tables that are still there.
+        removed: Number of streams and tables that were created and then removed.
+        left: Number of streams and tables that still exist.
         steps: Results, in the order of the run.
         cost: Cost of the run.
     """
@@ -94,13 +94,16 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every step ended, every required fact held, and nothing was left. Differences from the fake do not count."""
+        """Whether every step ended, every required fact was true, and no stream or table is left.
+
+        Differences from the fake do not count.
+        """
         bad = any(step.status in ("failed", "stopped") for step in self.steps)
         return self.complete and not bad and not self.left
 
 
 def judge(facts: Mapping[str, Any], expected: Mapping[str, Any], *, exact: bool) -> tuple[Difference, ...]:
-    """Return the facts that are not as expected. Unless ``exact``, facts without an expectation are fine."""
+    """Return the facts that differ from their expected values. Unless ``exact``, facts without an expectation are fine."""
     names = dict.fromkeys([*expected, *(facts if exact else ())])
     pairs = [(name, expected.get(name, ABSENT), facts.get(name, ABSENT)) for name in names]
     return tuple(Difference(name, wanted, found) for name, wanted, found in pairs if wanted != found)

@@ -30,7 +30,7 @@ SERVICES = ("kinesis", "dynamodb", "dynamodbstreams")
 _NO_LIMIT = 1e9
 _TIMEOUT = 300.0
 _READ_TIMEOUT = 60.0
-"""Seconds. A response that is given up would make the facts of this run differ from the facts of all other runs."""
+"""Seconds. If a call timed out early, the facts of this run would differ from the facts of all other runs."""
 
 Tell = Callable[[str], None]
 """Called with a sentence about the progress."""
@@ -73,7 +73,7 @@ class PlannedStep:
         name: Its name.
         about: Description of the step.
         usd: Maximum cost of the step.
-        units: Units that it is billed for, by the names of the table of prices.
+        units: Units that are billed for the step, by the names of the table of prices.
     """
 
     name: str
@@ -112,18 +112,18 @@ class Verification:
         connection: Account and region.
         only: Names of steps or of their groups; all if empty.
         max_usd: Amount that the run may cost.
-        max_seconds: Time that it may take, without the removal.
+        max_seconds: Time that the run may take, without the removal.
         service: Kind of service that the connection leads to.
-        run: Id of the run; None for a new one.
+        run: Id of the run; None generates a new id.
         clock: Clock; replaced in tests.
         sleep: Called with the seconds to wait; replaced in tests.
 
     Attributes:
-        run_id: Id of the run, in the names and tags of all that it makes.
-        is_clean: Whether nothing is left of the run: false from its first step until all is removed.
+        run_id: Id of the run, in the names and tags of everything that it creates.
+        is_clean: Whether no stream or table of the run is left: false from its first step until all are removed.
 
     Raises:
-        ConfigError: If there is no such step.
+        ConfigError: If a step does not exist.
         AwsConfigError: If there is no region.
     """
 
@@ -178,8 +178,8 @@ class Verification:
     def run(self, tell: Tell = lambda _: None) -> Report:
         """Run the steps, remove the streams and tables that they created, and return the results.
 
-        Everything that was made is removed however the steps end, even by an exception or Ctrl-C. An exception during the
-        removal, such as a second Ctrl-C, leaves the rest; `Remover` finds it later.
+        All created streams and tables are removed when the steps end, even after an exception or Ctrl-C. After an exception during the
+        removal, such as a second Ctrl-C, some of them are left; `Remover` finds these later.
 
         Args:
             tell: Called with a sentence about the progress.
@@ -223,7 +223,7 @@ class Verification:
         )
 
     def _clean(self, tell: Tell) -> int:
-        """Remove the streams and tables of this run; return how many are left. A removal that fails must not cost the report."""
+        """Remove the streams and tables of this run; return how many are left. A removal that fails must not prevent the report."""
         try:
             return len(self.remove(tell).left)
         except KinesisSdkError as error:
@@ -231,7 +231,7 @@ class Verification:
             return 0 if self._scratch is None else self._scratch.count
 
     def remove(self, tell: Tell = lambda _: None) -> Removal:
-        """Remove the streams and tables of this run, and wait until they are gone. May be called again.
+        """Remove the streams and tables of this run, and wait until they no longer exist. May be called again.
 
         Args:
             tell: Called with a sentence about the progress.
@@ -246,7 +246,7 @@ class Verification:
         return removal
 
     def _script_clients(self) -> dict[str, Any]:
-        """Return clients that send invalid requests, too, so that the service rejects them and not botocore."""
+        """Return clients that do not validate requests, so that the service rejects invalid requests and not botocore."""
         if self._service == "fake":
             return {service: self._connection.client(service) for service in SERVICES}
         place = self._connection

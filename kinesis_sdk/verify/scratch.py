@@ -1,4 +1,4 @@
-"""Streams and tables of a run: made with a prefix and a tag, used by this run only, and found again by prefix and tag."""
+"""Streams and tables of a run: they are created with a prefix and a tag, used only by this run, and found again by prefix and tag."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES = ("StreamName", "StreamARN", "ConsumerARN", "TableName", "ResourceArn", 
 _READS = ("Describe", "List", "Get")
 _CREATES = frozenset({"CreateStream", "CreateTable"})
 _INVALID = re.compile(r"[^\w.:/-]", re.ASCII)
-"""A character that no name has: a request with such a name can only fail."""
+"""A character that is invalid in names, so that a request with such a name can only fail."""
 _ATTEMPTS = 8
 _IN_USE = frozenset({"ResourceInUseException", "LimitExceededException"})
 _GONE = "ResourceNotFoundException"
@@ -48,10 +48,10 @@ def is_run(text: str) -> bool:
 
 
 class Scratch:
-    """Streams and tables of one run, and the clients that make them. Thread-safe.
+    """Streams and tables of one run, and the clients that create them. Thread-safe.
 
     Args:
-        clients: Clients of scripts, by service: they send invalid requests, too.
+        clients: Clients of scripts, by service; they do not validate requests.
         direct: Clients of workers and producers, by service; None uses ``clients``.
         run: Id of the run.
         meter: Counts the calls of scripts.
@@ -85,7 +85,7 @@ class Scratch:
         self._made: dict[tuple[str, str], bool] = {}
 
     def name(self) -> str:
-        """Return a new name, which is not the beginning of another one."""
+        """Return a new name, which is not the beginning of another name."""
         with self._lock:
             self._count += 1
             return f"{self.prefix}{self._count:03}x"
@@ -101,13 +101,13 @@ class Scratch:
 
     @property
     def made(self) -> list[tuple[str, str]]:
-        """Kind and name of everything that may exist."""
+        """Kind and name of every stream and table that may exist."""
         with self._lock:
             return list(self._made)
 
     @property
     def count(self) -> int:
-        """Number of streams and tables that were made."""
+        """Number of streams and tables that were created."""
         with self._lock:
             return sum(self._made.values())
 
@@ -149,7 +149,7 @@ def _stream_of(request: Mapping[str, Any]) -> str | None:
 
 
 class ScratchClient:
-    """A client whose calls are checked, tagged and counted, and repeated if they were throttled. All other attributes are the client's."""
+    """A client whose calls are checked, tagged and counted, and retried if they were throttled. All other attributes are the client's."""
 
     def __init__(self, scratch: Scratch, service: str, client: Any) -> None:
         self._scratch = scratch
@@ -216,7 +216,7 @@ def _may_be_repeated(error: ClientError) -> bool:
 
 
 def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
-    """Request a deletion; return whether the service accepted it, or does not know the stream or table."""
+    """Request a deletion; return whether the service accepted the request, or the stream or table does not exist."""
     try:
         if kind == "stream":
             clients["kinesis"].delete_stream(StreamName=name, EnforceConsumerDeletion=True)
@@ -234,7 +234,7 @@ def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
 
 
 def _delete_table(client: Any, name: str) -> bool:
-    """Ask for the deletion of a table. If an ended run has left the table protected, remove the protection instead, and return False."""
+    """Request the deletion of a table. If an ended run has left the table protected, remove the protection instead, and return False."""
     try:
         client.delete_table(TableName=name)
     except ClientError as error:
@@ -254,7 +254,7 @@ class Leftover:
     Attributes:
         kind: ``stream`` or ``table``.
         name: Its name.
-        run: Id of the run by its tag; None if it has the prefix and no such tag.
+        run: Id of the run in its tag; None if it has the prefix but not the tag.
     """
 
     kind: str
@@ -267,7 +267,7 @@ class Removal:
     """Result of a removal.
 
     Attributes:
-        removed: Streams and tables that are gone.
+        removed: Streams and tables that no longer exist.
         left: Streams and tables that still exist, because they could not be deleted in time.
         unmarked: Streams and tables with the prefix but without the tag, which were not touched.
     """
@@ -278,7 +278,7 @@ class Removal:
 
 
 class Remover:
-    """Finds and removes the streams and tables of runs. It can be interrupted at any point and begun again.
+    """Finds and removes the streams and tables of runs. The removal can be interrupted at any time and started again.
 
     Args:
         connection: Account and region.
@@ -316,16 +316,16 @@ class Remover:
         timeout: float = 300.0,
         tell: Callable[[str], None] = lambda _: None,
     ) -> Removal:
-        """Delete the streams and tables of runs, and wait until they are gone.
+        """Delete the streams and tables of runs, and wait until they no longer exist.
 
         Args:
             run: Id of the run; None for all runs.
-            also: Kind and name of everything that this process has made, whether or not lists and tags show it.
-            timeout: Maximum seconds to wait until all is gone.
+            also: Kind and name of every stream and table that this process has created, even if lists and tags do not show it yet.
+            timeout: Maximum seconds to wait until none exists.
             tell: Called with a sentence about the progress.
 
         Raises:
-            AwsError: If a call fails. If that call is a deletion, everything else is deleted first.
+            AwsError: If a call fails. If that call is a deletion, all other streams and tables are deleted first.
         """
         known = {(kind, name): Leftover(kind, name, run) for kind, name in also or ()}
         found = {(one.kind, one.name): one for one in self.find(run)}
@@ -362,7 +362,7 @@ class Remover:
         )
 
     def _status(self, kind: str, name: str) -> str | None:
-        """Return the status of a stream or table; None if there is none."""
+        """Return the status of a stream or table; None if it does not exist."""
         if _INVALID.search(name):
             return None
         try:

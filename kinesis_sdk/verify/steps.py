@@ -21,9 +21,9 @@ class Step:
         group: Name of its group.
         about: Description of the step.
         run: Finds facts.
-        expected: Values that facts must have; None for a script: its facts are compared with the facts of the fake.
-        units: Maximum units that it uses, by the names of `prices.PRICES`; None for a script, which is rehearsed.
-        is_counted: Whether its calls are counted one by one. If not, its units are billed before it begins.
+        expected: Values that facts must have; None for a script, whose facts are compared with the facts of the fake.
+        units: Maximum units that the step uses, by the names of `prices.PRICES`; None for a script, which first runs on the fake.
+        is_counted: Whether its calls are counted one by one. If not, the step's units are billed before it begins.
     """
 
     name: str
@@ -99,10 +99,10 @@ STEPS: tuple[Step, ...] = (
 
 
 def chosen(only: Collection[str] = ()) -> list[Step]:
-    """Return steps by their names or the names of their groups; all if none is named.
+    """Return steps by their names or the names of their groups; all steps if no name is given.
 
     Raises:
-        ConfigError: If there is no such step or group.
+        ConfigError: If a step or group does not exist.
     """
     names = {step.name for step in STEPS} | {step.group for step in STEPS}
     for one in only:

@@ -1,13 +1,13 @@
 """Accounting of runs: every record that was put, compared with every record that was processed.
 
-A run has producer and worker processes. Each process logs what it does, and these logs are compared after the run:
+A run has producer and worker processes. Each process logs its actions, and these logs are compared after the run:
 
 - `delivery_log` writes and reads the logs of worker processes: one JSON line for each batch, written before the batch can be
   checkpointed, so the log of a killed worker covers everything that it checkpointed.
-- `verify` compares the producer's results with these deliveries. It finds lost records, demands a reason for every duplicate,
-  and checks the order of each partition key. It is pure.
-- `stored_copies` reads a whole stream and tells at which position readers deliver each record, even if idempotent producers
-  stored some records more than once.
+- `verify` compares the producer's results with these deliveries. It finds lost records, looks for the reason of every duplicate, and
+  checks the order of each partition key. It is pure.
+- `stored_copies` reads a whole stream and returns the position at which readers deliver each record, even if idempotent producers stored
+  some records more than once.
 - `percentiles` summarizes measured times.
 
 `kinesis-sdk demo` uses it, and so do the end-to-end tests, which add checks of leases and checkpoints.

@@ -32,7 +32,7 @@ class LineWriter:
 
 
 class LineReader:
-    """Reads a file of JSON lines while it grows. The file need not exist yet."""
+    """Reads a file of JSON lines while lines are appended. The file need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -115,13 +115,13 @@ class DeliveryWriter:
 
 
 class DeliveryReader:
-    """Reads the delivery log of one worker process while it grows. The log need not exist yet.
+    """Reads the delivery log of one worker process while lines are appended. The log need not exist yet.
 
     Attributes:
-        leases: Number of leases that the worker holds, as last logged.
+        leases: Last logged number of leases that the worker holds.
         lost_leases: Acquisitions that ended because the lease was lost.
         longest_stall: Longest time, in seconds, for which the process could not run.
-        error: Reason why the worker ended, if it logged one.
+        error: Error that ended the worker, if it logged one.
     """
 
     def __init__(self, path: Path, worker: str) -> None:

@@ -1,11 +1,11 @@
 """Copies of records in a stream, and the positions at which readers deliver them.
 
-An oracle: it reads the whole stream and takes aggregates apart with code of its own, so that it shares no error with the
-readers that it checks. It identifies a record by its payload, not by the identity that a producer wrote.
+This is an oracle: it reads the whole stream and parses aggregates with separate code, so that it shares no error with the readers that it
+checks. It identifies a record by its payload, not by the identity that a producer wrote.
 
 A copy is *valid* if all user records of its Kinesis record belong to the shard that stores it. Of each record that an
 idempotent producer put, readers deliver only the first valid copy: parents come before children, and records of a shard
-in the order of their sequence numbers. Of other producers' records they deliver every copy.
+in the order of their sequence numbers. Of records of other producers, readers deliver every copy.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StoredCopy(NamedTuple):
 def read_copies(client: Any, stream_name: str) -> list[StoredCopy]:
     """Read a whole stream, parents before children.
 
-    The stream should be quiet: a shard that is still written is read until one read finds nothing.
+    No records should be put meanwhile: a shard is read until a read returns no records.
     """
     copies: list[StoredCopy] = []
     for shard in _in_order(_list_shards(client, stream_name)):
@@ -67,11 +67,11 @@ def deliveries(
 ) -> dict[Name, list[CopyPosition]]:
     """Return the positions at which readers deliver each record, by the record's name.
 
-    A record of an idempotent producer has one position, or none if no copy of it is valid.
+    A record of an idempotent producer has one position, or no position if none of its copies is valid.
 
     Args:
         copies: All copies, parents before children, as `read_copies` returns them.
-        name: Returns the name of the record with a payload; None for a record that does not count.
+        name: Returns the name of the record with this payload; None for a record that is ignored.
     """
     found: dict[Name, list[CopyPosition]] = {}
     for copy in copies:

@@ -1,6 +1,6 @@
-"""Comparison of the records that were put with the processed ones. Pure.
+"""Comparison of the records that were put with the records that were processed. Pure.
 
-`verify` explains duplicates by the faults of the demo. Callers with other faults pass their own explanation to `account_for`.
+`verify` explains duplicates by the faults of the demo. Callers with other faults pass their own function to `account_for`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Put(NamedTuple):
 
     Attributes:
         put_at: Wall-clock seconds of `put`. All processes run on one machine, so times are comparable.
-        position: Acknowledged (sequence number, sub-sequence number); None if the record failed.
+        position: Acknowledged position (sequence number, sub-sequence number); None if the record failed.
         shard_id: Shard of that position.
         acknowledged_after: Seconds from put to acknowledgement.
     """
@@ -36,7 +36,7 @@ class Delivery(NamedTuple):
         number: Index of the record among the puts.
         position: (sequence number, sub-sequence number).
         at: Wall-clock seconds.
-        acquisition: Number of the worker's acquisition of the lease; 0 if it is not logged.
+        acquisition: Number of the worker's acquisition of the lease; 0 if this was not logged.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Delivery(NamedTuple):
 
 
 Explain = Callable[[Delivery, Sequence[Delivery], Put], str | None]
-"""Takes a duplicate delivery, the earlier deliveries in order, and the put; returns the reason, or None without one."""
+"""Called with a duplicate delivery, the earlier deliveries in order, and the put; returns the reason, or None without a reason."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class RunResult:
         unexplained: Number of duplicates without a reason.
         out_of_order: Number of records processed for the first time after a record of the same key with a later
             acknowledged position.
-        overtaken: Number of records stored after a later put of the same key. Retries may cause that; only
-            ``ordering="per_shard"`` promises otherwise.
+        overtaken: Number of records stored after a later put of the same key. Retries may cause this unless ``ordering="per_shard"`` is
+            set.
         put_to_process: Seconds from put to first processing, one value for each record.
         without_reason: The unexplained duplicates.
         unknown: Numbers of records that were processed but never put.
@@ -147,7 +147,7 @@ def _explain(
     killed: Mapping[str, float],
     lost_leases: Collection[tuple[str, int]],
 ) -> str | None:
-    """Return why a record was delivered again: it was stored twice, or processed again from the last checkpoint."""
+    """Return the reason of a repeated delivery: the record was stored twice, or processed again from the last checkpoint."""
     same = [d for d in before if d.shard_id == again.shard_id and d.position == again.position]
     if not same:
         return "stored twice by a retry" if put.attempts > 1 else None
@@ -198,7 +198,7 @@ def take_over_times(deliveries: Iterable[Delivery], *, killed: Mapping[str, floa
     """Return, for each shard of a killed worker, the seconds from the kill until another worker processed a record.
 
     A shard belongs to the killed worker if it was the last to process that shard before the kill. A shard without
-    records after the kill is not listed. `killed` has wall-clock seconds by worker.
+    records after the kill is not listed. `killed` contains wall-clock seconds by worker.
     """
     times: dict[str, float] = {}
     by_shard: dict[str, list[Delivery]] = {}

@@ -1,4 +1,4 @@
-"""The contract of `LeaseStore` as checks that any store can be tested with.
+"""The contract of `LeaseStore` as checks for any store.
 
 Use them from pytest (this module itself needs only the standard library):
 
@@ -14,8 +14,8 @@ def test_lease_store_contract(check):
 ```
 
 Every check needs a fresh, empty store that is ready. It raises an `AssertionError` that names the rule and shows what the
-store returned. Two checks race threads against each other. A broken store may pass these by luck, so run them repeatedly
-against a new store. Not checked: the errors that the store raises when its database fails.
+store returned. In two checks, threads compete with each other. A broken store may pass these by luck, so run them repeatedly
+against a new store. The errors that a store raises when its database fails are not checked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Check = Callable[[LeaseStore], None]
 KEY = "shard-0"
 RACE_ROUNDS, RACERS = 5, 12
 _DEADLINE = 60.0
-"""Maximum seconds to wait for all racers."""
+"""Maximum seconds to wait for all competing threads."""
 
 
 def _equal(actual: object, expected: object, rule: str) -> None:
@@ -78,7 +78,7 @@ def new_lease(key: str = KEY, **attributes: Any) -> Lease:
 
     Args:
         key: Lease key.
-        attributes: Values of further attributes of `Lease`.
+        attributes: Values of other attributes of `Lease`.
     """
     lease = Lease(
         lease_key=key,
@@ -119,7 +119,7 @@ def create_is_conditional(store: LeaseStore) -> None:
 
 
 def every_attribute_is_stored(store: LeaseStore) -> None:
-    """Every attribute of a lease is read as it was written."""
+    """Every attribute of a lease is read with the value that was written."""
     full = Lease(
         lease_key="123456789012:orders:1700000000:shardId-000000000001",
         counter=2**40,
@@ -158,7 +158,7 @@ def every_attribute_is_stored(store: LeaseStore) -> None:
 
 
 def sentinels_are_stored(store: LeaseStore) -> None:
-    """Every named position is read as it was written."""
+    """Every named position is read with the value that was written."""
     for name in (TRIM_HORIZON, LATEST, AT_TIMESTAMP, SHARD_END):
         lease = Lease(lease_key=name, checkpoint=_position(name))
         store.create_if_absent(lease)
@@ -166,7 +166,7 @@ def sentinels_are_stored(store: LeaseStore) -> None:
 
 
 def inclusive_starts_are_stored(store: LeaseStore) -> None:
-    """A position before a record is read as it was written. Operators write it with a negative sub-sequence number."""
+    """A position before a record is read with the value that was written. Operators write it with a negative sub-sequence number."""
     lease = new_lease(checkpoint=_position("7", -1))
     store.create_if_absent(lease)
     _equal(store.get(KEY), lease, "a negative sub-sequence number is stored")
@@ -178,7 +178,7 @@ def inclusive_starts_are_stored(store: LeaseStore) -> None:
 
 
 def take_counts_switches(store: LeaseStore) -> None:
-    """A take raises the counter. It raises the switches only if another worker held the lease."""
+    """A take raises the counter. The count of switches grows only if another worker held the lease."""
     store.create_if_absent(new_lease())
     first = _row(store.take(new_lease(), "a"))
     _equal((first.owner, first.counter, first.owner_switches), ("a", 1, 0), "a first take counts no switch")
@@ -227,7 +227,7 @@ def pin_renew_release(store: LeaseStore) -> None:
 
 
 def processed_mark_names_the_checkpoint(store: LeaseStore) -> None:
-    """A mark is stored with the checkpoint next to which it was written, and later writes keep it."""
+    """A mark is stored with the checkpoint in the same write, and later writes keep it."""
     row = _row(store.checkpoint(_taken(store), _position("12", 3)))
     row = _row(store.mark_processed(row, 1_700_000_000_000))
     mark = ProcessedUntil(1_700_000_000_000, _position("12", 3))
@@ -318,7 +318,7 @@ def prepared_checkpoint(store: LeaseStore) -> None:
 
 
 def checkpoint_with_state(store: LeaseStore) -> None:
-    """A checkpoint with a state stores both in one write, itself as the pending position; the next checkpoint removes the state."""
+    """A checkpoint with a state stores both, and itself as the pending position, in one write; the next removes the state."""
     mine = _taken(store, initial_timestamp_millis=5)
     position = _position("7", 2)
     row = _row(store.checkpoint(mine, position, b"state"))
@@ -419,7 +419,7 @@ def renewal_fails_once_after_a_request(store: LeaseStore) -> None:
 
 
 def checkpoints_continue_during_a_handoff(store: LeaseStore) -> None:
-    """A checkpoint by an owner that does not know of the request succeeds and shows it."""
+    """A checkpoint by an owner that has not seen the request succeeds and shows the request."""
     mine, _ = _in_handoff(store)
     stored = _row(store.checkpoint(mine, _position("5")))
     _equal(
@@ -622,7 +622,7 @@ def unowned_lease_is_deleted_as_seen(store: LeaseStore) -> None:
 
 
 def finished_lease_is_deleted_only_while_it_is_finished(store: LeaseStore) -> None:
-    """Clean-up deletes a finished lease that its worker still renews, but not a lease that was rewound in the meantime."""
+    """A clean-up deletes a finished lease that its worker still renews, but not a lease that was rewound in the meantime."""
     mine = _row(store.checkpoint(_taken(store), _position(SHARD_END)))
     renewed = _row(store.renew(mine))
     rewound = _row(store.checkpoint(renewed, _position("7")), "a store does not judge positions")
@@ -695,7 +695,7 @@ _WORKERS = ("a", "b", "c")
 def _operation(
     rng: Random, key: str, seen: list[Lease], step: int
 ) -> tuple[str, Callable[[LeaseStore], object]]:
-    """Return the name and the call of a random operation, on a row that may be as stale as in a real worker."""
+    """Return the name and the call of a random operation on a row that may be outdated, as in a real worker."""
     row = rng.choice(seen[-2:] if rng.random() < 0.8 else seen)
     owner = rng.choice(_WORKERS)
     requester = _WORKERS[(_WORKERS.index(owner) + 1) % len(_WORKERS)]
@@ -841,4 +841,4 @@ LEASE_STORE_CHECKS: tuple[Check, ...] = (
     one_racer_creates,
     random_sequences_match_the_reference,
 )
-"""Every check of the contract; each takes a fresh, empty store that is ready."""
+"""Every check of the contract; its argument is a fresh, empty store that is ready."""

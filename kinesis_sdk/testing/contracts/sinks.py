@@ -1,4 +1,4 @@
-"""The contract of `Sink` as checks that any sink can be tested with.
+"""The contract of `Sink` as checks for any sink.
 
 Use them from pytest (this module itself needs only the standard library):
 
@@ -18,9 +18,9 @@ def test_sink_contract(check):
     )
 ```
 
-Every check needs a fresh, empty sink. It raises an `AssertionError` that names the rule and shows what the sink returned. Some
-checks race threads against each other. A broken sink may pass these by luck, so run them repeatedly against a new sink.
-Wrap an `AsyncSink` with `SinkUnderTest.of_async`. Not checked: the errors that the sink raises when its store fails.
+Every check needs a fresh, empty sink. It raises an `AssertionError` that names the rule and shows what the sink returned. In some checks,
+threads compete with each other. A broken sink may pass these by luck, so run them repeatedly against a new sink.
+Wrap an `AsyncSink` with `SinkUnderTest.of_async`. The errors that a sink raises when its store fails are not checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LONGEST = "9" * 129
 
 @dataclass(frozen=True)
 class SinkUnderTest:
-    """A sink, and how a test writes and reads effects.
+    """A sink, and the functions with which a test writes and reads effects.
 
     Attributes:
         sink: The sink.
@@ -73,7 +73,7 @@ class SinkUnderTest:
 
         Args:
             sink: The sink.
-            write: As the attribute, with a coroutine.
+            write: The same as the attribute, but returns a coroutine.
             effects: As the attribute.
         """
         loop = asyncio.new_event_loop()
@@ -163,7 +163,7 @@ def rows_are_read_back(test: SinkUnderTest) -> None:
 
 
 def it_may_be_made_ready_twice(test: SinkUnderTest) -> None:
-    """Every worker makes the sink ready at its start; existing rows stay."""
+    """Every worker makes the sink ready at its start; existing rows are kept."""
     row = _claimed(test)
     test.sink.ensure_ready()
     _equal(test.sink.read(KEY), row, "ensure_ready leaves rows as they are")
@@ -299,7 +299,7 @@ def shards_do_not_disturb_each_other(test: SinkUnderTest) -> None:
 
 
 def ended_rows_can_be_deleted(test: SinkUnderTest) -> None:
-    """A sink that deletes rows deletes only rows of finished shards. Skipped for other sinks: see `DeletesRows`."""
+    """A sink that deletes rows deletes only rows of finished shards. This check is skipped for other sinks; see `DeletesRows`."""
     if not isinstance(test.sink, DeletesRows):
         return
     sink: Any = test.sink

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Effects:
-    """The table of effects. It has no unique key, so duplicates stay visible. `engine` also holds the workers' positions."""
+    """The table of effects. The table has no unique key, so duplicates remain visible. `engine` also holds the workers' positions."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
         import sqlalchemy

@@ -30,7 +30,7 @@ class _Silent:
 
 
 class _Lines:
-    """One line for each event, and one every two seconds."""
+    """One line for each event, and another line every two seconds."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

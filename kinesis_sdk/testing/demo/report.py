@@ -17,9 +17,9 @@ class DemoReport:
     """Results of the demo. Times in seconds, rates per second.
 
     Attributes:
-        duplicated: Number of effects beyond the first of each record; without `exactly_once`, of deliveries instead.
+        duplicated: Number of effects beyond the first of each record, or of deliveries without `exactly_once`.
         exactly_once: Whether effects were committed together with positions, and repeated puts recognized.
-        deliveries: Number of records handed to handlers, repetitions included.
+        deliveries: Number of records passed to handlers, including repetitions.
         stored_again: Number of copies in the stream beyond the first of each record; None if not counted.
         lost_responses: Number of PutRecords calls whose response was lost on purpose.
         leases_lost: Number of leases that workers lost because they were not renewed in time.
@@ -64,9 +64,9 @@ class DemoReport:
 
     @property
     def passed(self) -> bool:
-        """Whether no record was lost, failed, out of order or wrongly duplicated, and all workers stopped cleanly.
+        """Whether no record was lost, failed, processed out of order or wrongly duplicated, and all workers stopped cleanly.
 
-        With `exactly_once` every duplicated effect is wrong; without it, only a duplicate without a reason.
+        With `exactly_once`, every duplicated effect is wrong; otherwise, only a duplicate without a reason is.
         """
         duplicates = self.duplicated if self.exactly_once else self.duplicates_unexplained
         return not (self.lost or self.failed or duplicates or self.out_of_order) and self.clean_stop

@@ -54,7 +54,7 @@ _LATE_STORE = 6.0
 _START_TIMEOUT = 180.0
 _STOP_TIMEOUT = 120.0
 _STALL_TIMEOUT = 120.0
-"""If no new record is processed for this many seconds, the missing ones count as lost."""
+"""If no new record is processed for this many seconds, the missing records count as lost."""
 _RECORD_TTL = 300.0
 """Time-to-live of records in seconds. A slow machine may take longer than the default of 30 s to store them."""
 
@@ -125,7 +125,7 @@ class _Demo:
         self.kinesis = make_client("kinesis", session=session, endpoint_url=self.endpoint_url)
 
     def prepare_stream(self) -> None:
-        """Create the stream, or check that the given one exists, and wait until it is active."""
+        """Create the stream, or check that the given stream exists, and wait until it is active."""
         if self.own_stream:
             self._call("CreateStream", StreamName=self.stream.name, ShardCount=self.options.shards)
             self.stack.callback(self._delete_stream)
@@ -143,7 +143,7 @@ class _Demo:
         self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
 
     def serve_console(self, console: Console) -> None:
-        """Serve a console while the demo lasts; read-only, because the accounting could not explain a rewind."""
+        """Serve a console while the demo runs; it is read-only, because the accounting could not explain a rewind."""
         connection = Connection(
             region=self.session.region_name,
             endpoint_url=self.endpoint_url,
@@ -193,7 +193,7 @@ class _Demo:
     # -------------------------------------------------------------- the work
 
     def put_everything(self, producer: Producer) -> float:
-        """Put all records evenly over the duration, with the events of `_plan` in between; return the seconds it took."""
+        """Put all records evenly over the duration, with the events of `_plan` in between; return the actual duration in seconds."""
         flights = load_flights()
         total = len(flights) * self.options.repeat
         start = time.monotonic()
@@ -239,7 +239,7 @@ class _Demo:
         return sorted(wanted, key=lambda one: one[0])
 
     def wait_for_workers(self, producer: Producer) -> None:
-        """Wait until every acknowledged record is processed, or until none was processed for `_STALL_TIMEOUT` seconds."""
+        """Wait until every acknowledged record is processed, or until no record was processed for `_STALL_TIMEOUT` seconds."""
         acknowledged = producer.stats().user_records_stored
         progressed_at = time.monotonic()
         while len(self.seen) < acknowledged and time.monotonic() - progressed_at < _STALL_TIMEOUT:
@@ -372,7 +372,7 @@ class _Demo:
 
 
 class _Retrying:
-    """A client that repeats calls while the service throttles them."""
+    """A client that retries calls while the service throttles them."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -406,10 +406,11 @@ def run_demo(options: DemoOptions, progress: Progress, console: Console | None =
     Args:
         options: Its options.
         progress: Shows the progress of the run.
-        console: Serves a console while the demo runs; None for none.
+        console: Serves a console while the demo runs; None serves no console.
 
     Raises:
-        KinesisSdkError: If it cannot run: the endpoint does not respond, credentials are missing, a worker ended.
+        KinesisSdkError: If the demo cannot run, for example because the endpoint does not respond, credentials are missing, or a worker
+            ended.
     """
     began = time.monotonic()
     with ExitStack() as stack:

@@ -61,7 +61,7 @@ class _Handler(RecordHandler):
 
 
 def _log_stalls(log: DeliveryWriter) -> None:
-    """Log each time in which this process could not run. On an overloaded machine it loses leases that way."""
+    """Log each time in which this process could not run. On an overloaded machine, the process loses leases during such times."""
     last = time.monotonic()
     while True:
         time.sleep(_TICK)

@@ -1,4 +1,4 @@
-"""Worker processes of the demo: start, read their logs, kill, stop."""
+"""Worker processes of the demo: starts them, reads their logs, kills and stops them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WorkerProcess:
     Attributes:
         name: Its worker id.
         killed_at: Wall-clock seconds at which `kill` was called; None before.
-        frozen_until: Monotonic seconds at which it resumes; None while it runs.
+        frozen_until: Monotonic seconds at which the process resumes; None while it runs.
         was_frozen: Whether `freeze` was called.
     """
 
@@ -51,12 +51,12 @@ class WorkerProcess:
 
     @property
     def leases(self) -> int:
-        """Number of leases that it holds, as last logged."""
+        """Last logged number of leases that the worker holds."""
         return 0 if self.killed_at else self._reader.leases
 
     @property
     def lost_leases(self) -> set[int]:
-        """Its acquisitions that ended because the lease was lost."""
+        """Acquisitions of this worker that ended because the lease was lost."""
         return self._reader.lost_leases
 
     @property
@@ -65,7 +65,7 @@ class WorkerProcess:
         return self._reader.longest_stall
 
     def read(self) -> Iterator[Delivery]:
-        """Yield the records that it processed since the last call. Raises ConsumerError if the process ended without a stop."""
+        """Yield the records that the worker processed since the last call. Raises ConsumerError if the process ended without a stop."""
         code = self._process.poll()
         yield from self._reader.read()
         if code is not None and self.killed_at is None:
@@ -73,7 +73,7 @@ class WorkerProcess:
             raise ConsumerError(f"worker {self.name} ended with status {code}: {self._reader.error or tail}")
 
     def read_rest(self) -> Iterator[Delivery]:
-        """Yield the rest of its log after it ended."""
+        """Yield the rest of the log after the worker ended."""
         return self._reader.read()
 
     def kill(self) -> None:
@@ -83,7 +83,7 @@ class WorkerProcess:
         self._process.wait()
 
     def freeze(self, seconds: float) -> None:
-        """Suspend it (SIGSTOP) for `seconds`; `go_on` resumes it."""
+        """Suspend the process (SIGSTOP) for `seconds`; `go_on` resumes it."""
         self.frozen_until, self.was_frozen = time.monotonic() + seconds, True
         self._process.send_signal(signal.SIGSTOP)
 
@@ -96,9 +96,9 @@ class WorkerProcess:
         return True
 
     def stop(self, timeout: float) -> bool:
-        """Request a clean stop (SIGTERM), and kill it if it has not ended after ``timeout`` seconds.
+        """Request a clean stop (SIGTERM), and kill the process if it has not ended after ``timeout`` seconds.
 
-        Returns whether it ended by itself with status 0; True for a worker that was killed before.
+        Returns whether the process ended by itself with status 0; True for a worker that was killed before.
         """
         if self.killed_at is not None:
             return True

@@ -1,7 +1,7 @@
-"""DynamoDB attribute values in wire form: check, normalise, compare, measure.
+"""DynamoDB attribute values in wire form: checks, normal forms, comparisons and sizes.
 
-After `normalise`, two values are equal exactly if their JSON objects are: numbers have one spelling, sets are
-sorted, binary has canonical base64.
+After `normalise`, two values are equal if and only if their JSON objects are equal: numbers have a canonical text, sets are sorted, and
+binary values have canonical base64.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def kind_of(value: Value) -> str:
 
 
 def order_key(value: Value) -> Any:
-    """Return the sort key of a string, number or binary among values of its type."""
+    """Return a sort key for a string, number or binary among values of the same type."""
     kind, content = next(iter(value.items()))
     return _sort_key(kind)(content)
 
@@ -154,7 +154,7 @@ def order_key(value: Value) -> Any:
 def compare(left: Value | None, operator: str, right: Value | None) -> bool:
     """Compare two normalised values as conditions do; None stands for a missing attribute.
 
-    An order (``<`` and so on) between different types, or with a missing value, is False.
+    A comparison by order (``<`` and so on) between different types, or with a missing value, is False.
     """
     if operator in {"=", "<>"}:
         equal = left is not None and right is not None and left == right
@@ -175,7 +175,7 @@ def compare(left: Value | None, operator: str, right: Value | None) -> bool:
 
 
 def begins_with(value: Value | None, prefix: Value) -> bool:
-    """Return whether a string or binary starts with another of its type."""
+    """Return whether a string or binary starts with another value of the same type."""
     if value is None or kind_of(value) != kind_of(prefix) or kind_of(value) not in {"S", "B"}:
         return False
     return bool(order_key(value).startswith(order_key(prefix)))
@@ -207,7 +207,7 @@ def length_of(value: Value | None) -> int | None:
 
 
 def size_of(value: Value) -> int:
-    """Return the bytes by which a value adds to the size of its item."""
+    """Return the bytes that a value adds to the size of its item."""
     kind, content = next(iter(value.items()))
     if kind == "S":
         return len(content) if content.isascii() else len(content.encode())
@@ -225,7 +225,7 @@ def size_of(value: Value) -> int:
 
 
 def item_size(item: Item) -> int:
-    """Return the size of an item in bytes, names and values, as the limit of 400 KB counts it."""
+    """Return the size of an item in bytes (names and values) to which the limit of 400 KB applies."""
     return sum(len(name.encode()) + size_of(value) for name, value in item.items())
 
 
@@ -237,7 +237,7 @@ def union(left: Value, right: Value) -> Value:
 
 
 def difference(left: Value, right: Value) -> Value | None:
-    """Return the members of `left` that `right` lacks; None if none remain, because sets cannot be empty."""
+    """Return the members of `left` that `right` lacks; None if no members remain, because sets cannot be empty."""
     kind = kind_of(left)
     members = set(left[kind]) - set(right[kind])
     return {kind: sorted(members, key=_sort_key(_SET_MEMBER[kind]))} if members else None

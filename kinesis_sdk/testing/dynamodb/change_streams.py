@@ -1,8 +1,8 @@
 """The streams of tables: shards that roll over, lineage, change records, trimming.
 
 A shard accepts records for four hours. Then it closes and a child continues it; a partition that is split gets two children.
-Records are kept for a day, and a closed shard is forgotten with its last record. There is no timer: each call first does
-what is due by the clock, so advancing a virtual clock rolls shards over.
+Records are kept for a day, and a closed shard is forgotten with its last record. There is no timer: each call first makes the changes that
+are due according to the clock, so advancing a virtual clock rolls shards over.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ RETENTION = 24 * 3600.0
 """Seconds for which DynamoDB keeps the records of a stream."""
 
 _FIRST_SEQUENCE = 999_999_999_999_999_999_900
-"""Sequence numbers have 21 to 40 digits. After 100 records ours gain a digit, so code that compares them as text fails."""
+"""Sequence numbers have 21 to 40 digits. After 100 records, the fake's numbers gain a digit, so that code which compares them as text
+fails."""
 _DIGESTS = 1 << 128
 
 
 class StreamShard:
-    """A shard of a table's stream: some of the partition keys, for some hours.
+    """A shard of a table's stream: it contains the changes of some partition keys during some hours.
 
     Args:
-        parent: Id of the shard that it continues; None for the first shards.
+        parent: Id of the shard that this shard replaces; None for the first shards.
         created_at: Epoch seconds.
-        digests: First digest of its partition keys, and the first digest after them.
+        digests: First digest of the shard's partition keys, and the first digest after them.
 
     Attributes:
         closed_at: Epoch seconds; None while it is open.
@@ -65,11 +66,11 @@ class StreamShard:
 
     @property
     def end(self) -> int:
-        """Number of records that it ever held."""
+        """Number of records that the shard has ever contained."""
         return self.trimmed + len(self.records)
 
     def index_of(self, sequence: int, *, after: bool) -> int:
-        """Return the index of the first record at or after a sequence number, counted from the shard's first record ever."""
+        """Return the index of the first record at or after a sequence number, counted from the first record that the shard ever contained."""
         find = bisect_right if after else bisect_left
         return self.trimmed + find(self.sequences, sequence)
 
@@ -97,7 +98,7 @@ class StreamShard:
 
 
 class ChangeStream:
-    """The stream of one table: from the moment it is enabled until it is disabled and its last record is gone. Thread-safe.
+    """The stream of one table: it exists from the time when it is enabled until it is disabled and its last record is trimmed. Thread-safe.
 
     Args:
         partitions: Number of shards that are open at first.
@@ -106,7 +107,7 @@ class ChangeStream:
         created_at: Epoch seconds; part of the ARN.
 
     Attributes:
-        lock: Guards everything; a leaf below the table's lock.
+        lock: Guards the whole state; it is taken after the table's lock, and no lock is taken after it.
         status: ``ENABLED`` or ``DISABLED``.
     """
 
@@ -156,14 +157,14 @@ class ChangeStream:
         self.trim(now - self._retention)
 
     def roll(self, *, split: bool = False) -> None:
-        """Close all open shards now. Each gets a child, or two if `split` is set."""
+        """Close all open shards now. Each shard gets one child, or two children if `split` is set."""
         with self.lock:
             self.catch_up()
             for shard in [*self.open_shards()]:
                 self._continue(shard, self._clock.time(), split=split)
 
     def trim(self, before: float) -> None:
-        """Forget the records older than a time, and each closed shard with its last record."""
+        """Remove the records older than a time, and each closed shard without remaining records."""
         with self.lock:
             for shard in [*self.shards.values()]:
                 shard.trim(before)
@@ -185,7 +186,7 @@ class ChangeStream:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was disabled and has no shard left."""
+        """Whether the stream was disabled and has no shard left."""
         return self.status == "DISABLED" and not self.shards
 
     def open_shards(self) -> Iterator[StreamShard]:
@@ -218,7 +219,7 @@ class ChangeStream:
     # -- writing and reading --------------------------------------------------------------------------------------
 
     def write(self, old: Item | None, new: Item | None) -> None:
-        """Store the change of an item. As in DynamoDB, a write that changes nothing leaves no record."""
+        """Store the change of an item. As in DynamoDB, a write that changes nothing adds no record."""
         item = new if new is not None else old
         if item is None or old == new:
             return
@@ -319,7 +320,7 @@ class ChangeStreams:
         return stream
 
     def find(self, arn: object) -> ChangeStream | None:
-        """Return the stream with an ARN, after catching up with the clock; None if there is none."""
+        """Return the stream with an ARN, after making the changes that are due; None if the stream does not exist."""
         with self._lock:
             stream = self._streams.get(arn) if isinstance(arn, str) else None
         if stream is not None:
@@ -335,14 +336,14 @@ class ChangeStreams:
         return [s for s in found if s is not None and table_name in {None, s.table_name}]
 
     def roll(self, table_name: str, *, split: bool = False) -> None:
-        """Roll over the open shards of a table's enabled stream, as happens every four hours.
+        """Roll over the open shards of a table's enabled stream, which otherwise happens every four hours.
 
-        With `split`, each shard gets two children, as when its partition splits. Raises ValueError without an enabled stream.
+        With `split`, each shard gets two children, as after a split of its partition. Raises ValueError without an enabled stream.
         """
         self._enabled(table_name).roll(split=split)
 
     def trim(self, table_name: str) -> None:
-        """Forget all records that a table's streams hold now, and their closed shards."""
+        """Remove all records that a table's streams contain now, and their closed shards."""
         for stream in self.list(table_name):
             stream.trim(self._clock.time() + 1)
 

@@ -37,7 +37,7 @@ def resolve(node: Node, item: Item) -> Value | None:
 
 
 def evaluate(node: Node, item: Item) -> bool:
-    """Return whether an item meets a parsed condition. A missing item counts as an empty one."""
+    """Return whether an item meets a parsed condition. A missing item counts as an empty item."""
     kind = node[0]
     if kind == "and":
         return evaluate(node[1], item) and evaluate(node[2], item)
@@ -69,7 +69,7 @@ def evaluate(node: Node, item: Item) -> bool:
 def project(item: Item, paths: list[Path] | None) -> Item:
     """Return the parts of an item at `paths`, or the whole item if `paths` is None.
 
-    Selected members of a list close up, without gaps between them.
+    Selected members of a list become adjacent, without gaps between them.
     """
     if paths is None:
         return item

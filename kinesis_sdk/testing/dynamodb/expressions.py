@@ -62,7 +62,7 @@ class Placeholders:
         self._used: set[str] = set()
 
     def name(self, token: str, where: str) -> str:
-        """Return the attribute name that a token stands for; reject an undefined placeholder and a reserved word."""
+        """Return the attribute name of a token; reject an undefined placeholder and a reserved word."""
         if not token.startswith("#"):
             if token.lower() in RESERVED_WORDS:
                 raise validation(
@@ -78,7 +78,7 @@ class Placeholders:
         return self._names[token]
 
     def value(self, token: str, where: str) -> Value:
-        """Return the value that a placeholder stands for."""
+        """Return the value of a placeholder."""
         self._used.add(token)
         if token not in self._values:
             raise validation(
@@ -104,7 +104,10 @@ class Placeholders:
 
 @functools.lru_cache(maxsize=256)
 def _tokens(text: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
-    """Return the kind and text of each token, and the rest of the text that is not a token. Cached, because callers repeat expressions."""
+    """Return the kind and text of each token, and the rest of the text, which is not a token.
+
+    Cached, because callers repeat expressions.
+    """
     tokens: list[tuple[str, str]] = []
     at, text = 0, text.rstrip()
     while at < len(text):
@@ -118,7 +121,7 @@ def _tokens(text: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
 
 
 class Parser:
-    """Parses one expression. `where` is the parameter that errors name, for example ``ConditionExpression``."""
+    """Parses one expression. `where` is the name of the parameter in errors, for example ``ConditionExpression``."""
 
     def __init__(self, text: Any, placeholders: Placeholders, where: str) -> None:
         if not isinstance(text, str) or not text.strip():

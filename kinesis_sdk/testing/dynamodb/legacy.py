@@ -1,6 +1,6 @@
 """Conditions of DynamoDB's legacy API: ``Expected``, ``KeyConditions``, ``QueryFilter``, ``ScanFilter``.
 
-They become the same condition nodes as expressions. The Java KCL still sends ``Expected`` with every lease write.
+They are parsed into the same condition nodes as expressions. The Java KCL still sends ``Expected`` with every lease write.
 """
 
 from __future__ import annotations

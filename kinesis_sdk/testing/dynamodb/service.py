@@ -262,7 +262,7 @@ class FakeDynamoDB:
             return _page(request, table, index, places, item_filter, paths)
 
     def scan(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Scan of a table or an index: all of it, or one of several segments."""
+        """Scan of a whole table or index, or of one of several segments."""
         table = self._table(request)
         placeholders = _check_parameters(request)
         item_filter = _filter(request, placeholders, "ScanFilter")
@@ -325,7 +325,7 @@ class FakeDynamoDB:
         return {"UnprocessedItems": {}}
 
     def transact_write_items(self, request: dict[str, Any]) -> dict[str, Any]:
-        """TransactWriteItems: up to 100 writes and checks, all or none.
+        """TransactWriteItems: up to 100 writes and checks, which all succeed or all fail.
 
         A TransactionCanceledException has one reason for each action.
         """
@@ -418,7 +418,7 @@ def _split_key_condition(node: Node, schema: KeySchema) -> tuple[Value, Node | N
 
 
 def _segments(request: dict[str, Any]) -> tuple[bytes, bytes] | None:
-    """Return the first digest of the requested scan segment and of the following one; None for an unsegmented scan."""
+    """Return the first digest of the requested scan segment and of the following segment; None for an unsegmented scan."""
     segment, total = request.get("Segment"), request.get("TotalSegments")
     if segment is None and total is None:
         return None

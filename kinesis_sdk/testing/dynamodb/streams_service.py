@@ -69,7 +69,7 @@ class FakeDynamoDBStreams:
         return response
 
     def describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeStream: 100 shards a page, ordered by id. With a filter, only the children of one shard."""
+        """DescribeStream: 100 shards a page, ordered by id. With a filter, returns only the children of one shard."""
         limit = _limit(request, _PAGE_SHARDS)
         stream = self._find(request.get("StreamArn"))
         chosen = request.get("ShardFilter")
@@ -128,8 +128,8 @@ class FakeDynamoDBStreams:
     def get_records(self, request: dict[str, Any], *, empty: bool = False) -> dict[str, Any]:
         """GetRecords: up to 1,000 records or 1 MB.
 
-        An iterator expires after 15 minutes. With `empty`, returns no records and an iterator for the same place, even if
-        records follow. Raises TrimmedDataAccessException if the next record was trimmed.
+        An iterator expires after 15 minutes. With `empty`, returns no records and an iterator for the same position, even if records
+        follow. Raises TrimmedDataAccessException if the next record was trimmed.
         """
         limit = _limit(request, _PAGE_RECORDS)
         arn, shard_id, place, issued = self._read(request.get("ShardIterator"))

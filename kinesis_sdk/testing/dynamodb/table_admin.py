@@ -1,4 +1,4 @@
-"""DynamoDB table administration: create, describe, change, delete, list, tags, backup settings."""
+"""DynamoDB table administration: creation, description, changes, deletion, lists, tags and backup settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}", re.ASCII)
 class TableAdmin:
     """Tables of one account and region.
 
-    A new table is ACTIVE after `table_delay` seconds, an index added to a table after `index_delay` seconds.
+    A new table is ACTIVE after `table_delay` seconds; an index that is added to a table is ACTIVE after `index_delay` seconds.
     """
 
     def __init__(

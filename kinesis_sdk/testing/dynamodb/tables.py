@@ -1,7 +1,7 @@
 """One DynamoDB table: schema, items in key order, secondary indexes.
 
-As in DynamoDB, items are ordered by the hash of their partition key, then by sort key. The order of a scan is therefore
-independent of insertion, and the start of a page is found by bisection.
+As in DynamoDB, items are ordered by the hash of their partition key, then by sort key. The order of a scan therefore does not depend on
+the order of insertion, and the start of a page is found by bisection.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class KeySchema:
         return all(name in item for name in self.names)
 
     def place(self, item: Item, key: tuple[str, ...]) -> Place:
-        """Return the place of an item in the order of this schema."""
+        """Return the position of an item in the order of this schema."""
         sort = order_key(item[self.names[1]]) if len(self.names) > 1 else 0
         return digest_of(item[self.names[0]]), sort, key
 
 
 class Index:
-    """Global secondary index: the places of the items that have all its keys."""
+    """Global secondary index: the positions of the items that have all its keys."""
 
     def __init__(self, description: dict[str, Any], types: dict[str, str], active_at: float) -> None:
         name = description.get("IndexName")
@@ -89,7 +89,7 @@ class Index:
 
 
 class Table:
-    """A table. Its `lock` guards everything, so a conditional write is atomic.
+    """A table. Its `lock` guards the whole state, so a conditional write is atomic.
 
     Args:
         delay: Seconds until the table is ACTIVE.
@@ -295,7 +295,7 @@ class Table:
                 _drop(index.order, index.schema.place(item, key))
 
     def require_index(self, name: str) -> Index:
-        """Return the index with this name, or raise if it is not ACTIVE."""
+        """Return the index with this name; raise an error if it is not ACTIVE."""
         index = self.indexes.get(name)
         if index is None:
             raise validation(f"The table does not have the specified index: {name}")
@@ -316,6 +316,6 @@ def _drop(order: list[Place], place: Place) -> None:
 
 
 def partition(order: list[Place], digest: bytes) -> list[Place]:
-    """Return the places that share a partition key, in sort-key order."""
+    """Return the positions with the same partition key, in sort-key order."""
     low = bisect_left(order, digest, key=lambda place: place[0])
     return order[low : bisect_right(order, digest, low, key=lambda place: place[0])]

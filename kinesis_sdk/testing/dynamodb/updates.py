@@ -18,7 +18,7 @@ _BAD_PATH = "The document path provided in the update expression is invalid for 
 
 
 def _operand(node: Node, item: Item) -> Value:
-    """Return the value on the right side of SET, computed from the item as it was before the update."""
+    """Return the value on the right side of SET, computed from the item before the update."""
     kind = node[0]
     if kind == "if_not_exists":
         # DynamoDB demands that the other operand exists even if it is not needed.
@@ -87,7 +87,7 @@ def _parent(item: Item, path: Path) -> Any:
 
 
 def apply_actions(item: Item, actions: list[Node]) -> Item:
-    """Return the item after an update expression. Every operand sees the item as it was before the update."""
+    """Return the item after an update expression. Every operand is evaluated with the item before the update."""
     updated = copy.deepcopy(item) if any(len(action[1]) > 1 for action in actions) else dict(item)
     removed: list[tuple[list[Any], int]] = []
     for action in actions:

@@ -17,7 +17,7 @@ _PROMOTIONS = {
 
 
 class AvroSchema:
-    """A parsed Avro schema; `definition` is JSON text. Raises ValueError if it is not an Avro schema."""
+    """A parsed Avro schema; `definition` is JSON text. Raises ValueError if the schema is not an Avro schema."""
 
     def __init__(self, definition: str) -> None:
         self._named: dict[str, Mapping[str, Any]] = {}
@@ -77,7 +77,7 @@ class AvroSchema:
         return parsed
 
     def can_read(self, writer: AvroSchema) -> bool:
-        """Return whether data of another schema can be read with this one."""
+        """Return whether data of another schema can be read with this schema."""
         return _Comparison(self, writer).resolves(self.root, writer.root)
 
     def resolved(self, schema: Any) -> Any:

@@ -1,7 +1,7 @@
 """Operations of the fake Glue Schema Registry: registries, schemas, versions with PENDING, metadata.
 
 Definitions are compared in a canonical form, as Glue does: Avro and JSON ignore spaces and the order of members,
-Protobuf ignores comments and spaces. Compatibility is checked for Avro only; a version in another format always counts as compatible.
+Protobuf ignores comments and spaces. Compatibility is checked only for Avro; a version in another format always counts as compatible.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ class FakeGlue:
     # ------------------------------------------------------------------ versions
 
     def register_schema_version(self, request: dict[str, Any]) -> dict[str, Any]:
-        """RegisterSchemaVersion: return the version that already has the definition, or create one."""
+        """RegisterSchemaVersion: return the existing version with the definition, or create a version."""
         definition = request.get("SchemaDefinition")
         with self._lock:
             schema = self._schema(request.get("SchemaId"))
@@ -358,7 +358,7 @@ class FakeGlue:
         )
 
     def get_schema_version(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetSchemaVersion, by id, by number or the latest."""
+        """GetSchemaVersion: find a version by id or by number, or the latest version."""
         with self._lock:
             schema, version = self._find_version(request)
             self._settle(version)
@@ -433,7 +433,7 @@ class FakeGlue:
             }
 
     def check_schema_version_validity(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CheckSchemaVersionValidity: tell whether a definition can be parsed."""
+        """CheckSchemaVersionValidity: return whether a definition can be parsed."""
         data_format = _choice(request.get("DataFormat"), "DataFormat", _FORMATS)
         try:
             _canonical(request.get("SchemaDefinition"), data_format)

@@ -1,6 +1,6 @@
 """CBOR (RFC 8949): ``application/x-amz-cbor-1.1``, which the AWS SDK for Java uses with Kinesis. Needs cbor2, from the extra ``fake``.
 
-The fake's documents are JSON objects as on the wire. Their CBOR form differs in two places, which the functions here
+The fake's documents are JSON objects in wire form. Their CBOR form differs in two places, which the functions here
 translate: ``Data`` is a byte string instead of base64 text, and a time is tag 1 with whole milliseconds instead of a
 number of seconds.
 """

@@ -1,6 +1,7 @@
 """One connection of HTTP/1.1: requests in, responses out, with keep-alive.
 
-The package h11 is not used: it takes 46 µs for a request and its response, where this module takes 6 µs. The whole fake takes 45 µs
+The package h11 is not used, because it takes 46 µs for a request and its response, compared with 6 µs in this module. The whole fake takes
+45 µs
 for a small call.
 """
 
@@ -145,7 +146,7 @@ class Http1Connection:
         return "" if date is None else f"Date: {date}\r\n"
 
     def _has_gone(self) -> bool:
-        """Return whether the client has closed the connection. During a subscription it sends nothing else."""
+        """Return whether the client has closed the connection. During a subscription, the connection sends nothing else."""
         readable, _, _ = select.select([self._channel], [], [], 0)
         return bool(readable) and not self._channel.recv(1 << 12)
 

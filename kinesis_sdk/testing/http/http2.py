@@ -47,7 +47,7 @@ class _Arriving:
 class Http2Connection:
     """A connection whose client has sent the preface of HTTP/2, after ALPN or with prior knowledge.
 
-    `begun` are the bytes that were read from the connection already. The channel's `sendall` is called from several threads, one at
+    `begun` contains the bytes that were already read from the connection. The channel's `sendall` is called from several threads, one at
     a time.
     """
 
@@ -70,7 +70,7 @@ class Http2Connection:
         self._is_open = True
 
     def run(self) -> None:
-        """Read until either side closes the connection. Raises OSError if the client closes it within a request."""
+        """Read until either side closes the connection. Raises OSError if the client closes the connection within a request."""
         protocol = self._protocol
         try:
             with self._changed:

@@ -29,7 +29,7 @@ class Request:
 
 
 class Rejected(Exception):  # noqa: N818 — a response, not an error of the program
-    """A request that is answered with an HTTP error."""
+    """A request to which the response is an HTTP error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Channel(Protocol):
     """The byte stream of a connection: a socket, or TLS over one."""
 
     def recv(self, size: int, /) -> bytes:
-        """Wait for bytes; empty if the client has closed the connection."""
+        """Wait for bytes and return them; empty if the client has closed the connection."""
 
     def recv_into(self, view: memoryview, /) -> int:
         """Wait for bytes, write them to the view, and return their number; 0 if the client has closed the connection."""
@@ -54,7 +54,7 @@ class Channel(Protocol):
 
 
 class Responder(Protocol):
-    """Knows the response to each request."""
+    """Returns the response to each request."""
 
     def respond(self, request: Request) -> tuple[int, str, bytes | Subscription]:
         """Return status, content type and body. A `Subscription` instead of a body is pushed.
@@ -67,7 +67,7 @@ class Responder(Protocol):
 
 
 def event_messages(subscription: Subscription) -> Generator[bytes, None, None]:
-    """Yield the messages of a subscription when they are due, and ``b""`` now and then while none is.
+    """Yield the messages of a subscription when they are due, and ``b""`` from time to time while no message is due.
 
     Closing the generator ends the subscription. An error that ends the subscription is its last message. Raises
     ResponseLostError if a fault cuts the subscription.

@@ -1,4 +1,4 @@
-"""The fake account in its own process, so that it does not share an interpreter with the code under test."""
+"""The fake account in a separate process, so that it does not share an interpreter with the code under test."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _await_line(
 def start_server_process(
     *arguments: str, timeout: float = 120.0, env: dict[str, str] | None = None, own_session: bool = False
 ) -> Iterator[ServerProcess]:
-    """Run ``python -m kinesis_sdk.testing`` for the length of a with statement.
+    """Run ``python -m kinesis_sdk.testing`` for the duration of a ``with`` statement.
 
     Args:
         arguments: Further command-line arguments, for example ``"--create-stream", "orders:4"``.

@@ -1,11 +1,12 @@
 """The fake account over HTTP, for any AWS client in any process.
 
-Each connection has a thread and a blocking socket. An ASGI server would run the account's blocking calls on a pool and cost three
-to seven times the CPU a request (45 µs here, 185 µs with uvicorn and httptools, which has no HTTP/2, 335 µs with hypercorn). Above
-all, an ASGI server could not lose a response: it cannot cut a connection before a response or in the middle of a body. The server
-speaks HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS. Kinesis, DynamoDB, Glue and CloudWatch take JSON by
-``X-Amz-Target``; CloudWatch and STS take the query protocol. Kinesis also takes CBOR, which the SDK for Java uses, except for the
-events of SubscribeToShard. Requests are not verified beyond access key and session token.
+Each connection has a thread and a blocking socket. An ASGI server would run the account's blocking calls on a pool and use four to seven
+times the CPU time for each request (45 µs here, 185 µs with uvicorn and httptools, which has no HTTP/2, and 335 µs with hypercorn). Most
+importantly, an ASGI server cannot lose a response, because it cannot cut a connection before a response or in the middle of a body. The
+server
+speaks HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS. Kinesis, DynamoDB, Glue and CloudWatch accept JSON with the header
+``X-Amz-Target``; CloudWatch and STS accept the query protocol. Kinesis also accepts CBOR, which the SDK for Java uses, except for the
+events of SubscribeToShard. Only the access key and the session token of a request are verified.
 
 | admin request | response |
 | --- | --- |
@@ -21,8 +22,8 @@ events of SubscribeToShard. Requests are not verified beyond access key and sess
 | ``POST /_fake/date`` | ``{"offset": seconds}`` by which the ``Date`` header is ahead; null for no header |
 | ``POST /_fake/reset`` | forgets everything |
 
-An admin request with an ``Origin`` header is rejected: only browsers send it, and a web page in a developer's browser must
-not be able to reset the fake. Bodies are limited to 64 MiB, before and after decompression.
+An admin request with an ``Origin`` header is rejected, because only browsers send it, and a web page in a developer's browser must not be
+able to reset the fake. Bodies are limited to 64 MiB, before and after decompression.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _can_http2() -> bool:
 
 
 def _refuse_http2(channel: Channel) -> None:
-    """Tell an HTTP/2 client why it is rejected: an empty SETTINGS frame, then GOAWAY with a text and the code HTTP_1_1_REQUIRED."""
+    """Send an HTTP/2 client the reason why it is rejected: an empty SETTINGS frame, then GOAWAY with a text and the code HTTP_1_1_REQUIRED."""
     text = _NEEDS_H2.encode()
     settings = struct.pack("!BHBBI", 0, 0, 4, 0, 0)
     away = struct.pack("!BHBBIII", 0, len(text) + 8, 7, 0, 0, 0, 13) + text
@@ -87,14 +88,14 @@ class FakeAwsServer:
 
     Args:
         aws: The account; code in this process may use it at the same time.
-        host: Address to listen on. Requests are hardly authenticated, so keep it local.
+        host: Address to listen on. Requests are hardly authenticated, so use a local address.
         port: Port; 0 lets the system choose.
-        latency: Seconds added to every AWS call, to simulate distance.
-        max_connections: Maximum simultaneous connections, each with a thread; further ones get a 503 and are closed.
-        tls: Whether to serve https. A certificate for the host and the names of the loopback is made at each start.
+        latency: Seconds that are added to every AWS call, to simulate a distant service.
+        max_connections: Maximum simultaneous connections, each with a thread; additional connections get a 503 response and are closed.
+        tls: Whether to serve https. A certificate for the host and the names of the loopback is created at each start.
             Needs the extra ``fake``.
-        ca_file: Where to write the certificate of the authority that clients have to trust; None chooses a
-            temporary file, which `stop` removes. Ignored without TLS.
+        ca_file: Path for the certificate of the authority that clients have to trust; None chooses a temporary file, which `stop` removes.
+            Ignored without TLS.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class FakeAwsServer:
         Raises:
             RuntimeError: If the server is running.
             OSError: If the address is in use or does not belong to this machine, or the CA file cannot be written.
-            ModuleNotFoundError: If TLS is wanted and trustme is not installed.
+            ModuleNotFoundError: If TLS is requested and trustme is not installed.
         """
         if self._listener is not None:
             raise RuntimeError("the server is already running")

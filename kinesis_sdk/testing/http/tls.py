@@ -30,8 +30,8 @@ class Certificate:
 
     Args:
         names: Host names and IP addresses by which clients reach the server, in addition to the names of the loopback.
-        ca_file: Where to write the authority's certificate (PEM); None chooses a temporary file, which `close` removes.
-        protocols: Protocols to offer to clients (ALPN), the preferred one first.
+        ca_file: Path for the authority's certificate (PEM); None chooses a temporary file, which `close` removes.
+        protocols: Protocols to offer to clients (ALPN), the preferred protocol first.
 
     Attributes:
         ca_file: Path of the authority's certificate, for ``AWS_CA_BUNDLE`` and ``boto3.client(verify=…)``.
@@ -77,11 +77,11 @@ class Certificate:
 
 
 class TlsChannel:
-    """The server's side of TLS over a blocking socket, for one thread that reads and any number that write.
+    """The server's side of TLS over a blocking socket, for one reading thread and any number of writing threads.
 
-    `ssl.SSLSocket` does not work here: a thread in `recv` and one in `sendall` would either be inside the same OpenSSL
-    object at the same time or wait for each other. So the TLS object works on memory under a lock, and a reader waits for
-    the socket without the lock.
+    `ssl.SSLSocket` does not work here, because a thread in `recv` and a thread in `sendall` would either use the same OpenSSL object at
+    the same time or wait for each other. So the TLS object works on memory under a lock, and a reader waits for the socket without holding
+    the lock.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
@@ -116,7 +116,7 @@ class TlsChannel:
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Tell the client that nothing follows. The socket remains open."""
+        """Notify the client that no more data follows. The socket remains open."""
         with self._lock:
             try:
                 self._tls.unwrap()

@@ -1,7 +1,7 @@
 """SubscribeToShard: subscriptions, and the rules for opening one.
 
-`FakeClient` (in process) and `FakeAwsServer` (over HTTP) take events from a subscription and pass them on. The events
-depend on the account's clock alone; only the waiting for them takes real time.
+`FakeClient` (in process) and `FakeAwsServer` (over HTTP) read events from a subscription and pass them on. The events depend only on the
+account's clock; only waiting for them takes real time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kinesis_sdk.testing.kinesis.throttle import MIB, TokenBucket
 SUBSCRIPTION_SECONDS = 300.0
 """Seconds after which the service ends a subscription (API reference of SubscribeToShard)."""
 TAKE_OVER_SECONDS = 5.0
-"""Seconds after a successful call during which a second one is rejected (same source)."""
+"""Seconds after a successful call during which a second call is rejected (same source)."""
 HEARTBEAT_SECONDS = 5.0
 """Seconds between two events of an idle shard. Kinesis does not specify it."""
 _RATE = 2 * MIB
@@ -32,7 +32,7 @@ class Subscription:
 
     Attributes:
         started: Monotonic seconds of the call.
-        is_over: Whether its last event was taken.
+        is_over: Whether its last event was read.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Subscription:
         return min(self._heartbeat_at, self.started + SUBSCRIPTION_SECONDS)
 
     def close(self, error: AwsError | None = None) -> None:
-        """End the subscription: silently if its reader has left, or with an error for the reader."""
+        """End the subscription without an error if its reader has ended it, otherwise with an error for the reader."""
         with self._stream.lock:
             if error is None:
                 self.is_over = True
@@ -68,7 +68,7 @@ class Subscription:
     def take(self, wait: float = 0.0) -> bytes | None:
         """Return the next event as the JSON text of a ``SubscribeToShardEvent``.
 
-        Waits for it at most `wait` seconds of real time. Returns None if no event is due or the subscription has ended, and
+        Waits at most `wait` seconds of real time for an event. Returns None if no event is due or the subscription has ended, and
         raises ResponseLostError if a fault cuts the connection.
         """
         with self._stream.lock:

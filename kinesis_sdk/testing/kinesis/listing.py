@@ -24,7 +24,7 @@ _TIMED = ("AT_TIMESTAMP", "FROM_TIMESTAMP")
 
 
 def page_limit(request: dict[str, Any], member: str, default: int, highest: int = 10_000) -> int:
-    """Return the number of entries that a request wants on a page."""
+    """Return the requested number of entries on a page."""
     value = request.get(member)
     if value is None:
         return default
@@ -141,7 +141,7 @@ class ShardListing:
         return stream, after, kind, int(at)
 
     def describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeStream: 100 shards a page by default; ``ExclusiveStartShardId`` continues."""
+        """DescribeStream: 100 shards per page by default; ``ExclusiveStartShardId`` continues."""
         stream = self._registry.find(request)
         limit = min(page_limit(request, "Limit", 100), 100)
         after = request.get("ExclusiveStartShardId") or ""
@@ -160,7 +160,7 @@ class ShardListing:
         return {"StreamDescription": description}
 
     def list_streams(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreams: 100 a page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
+        """ListStreams: 100 streams per page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
         limit = page_limit(request, "Limit", 100)
         after = request.get("ExclusiveStartStreamName") or ""
         token = request.get("NextToken")

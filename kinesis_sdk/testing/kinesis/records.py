@@ -1,6 +1,6 @@
 """Data plane: PutRecord, PutRecords, GetShardIterator, GetRecords.
 
-Requests are JSON objects as on the wire. Data stays base64 text: it is checked, measured and stored, but not kept decoded.
+Requests are JSON objects in wire form. Data is kept as base64 text: it is checked, measured and stored in this form.
 PutRecords and GetRecords return JSON text, which makes a fake in Python fast.
 """
 
@@ -138,7 +138,7 @@ class RecordPlane:
     def put_later(self, operation: str, request: dict[str, Any], seconds: float) -> None:
         """Check a PutRecord or PutRecords now, and store its records `seconds` later.
 
-        They arrive at that moment, in the shards that are open then. Records above a shard's limit at that moment are lost.
+        They arrive at that time, in the shards that are open then. Records that exceed a shard's limit at that time are lost.
         """
         if operation == "PutRecord":
             stream = self._registry.find_serving(request)
@@ -267,7 +267,7 @@ class RecordPlane:
         kind: str,
         operation: str = "GetShardIterator",
     ) -> int:
-        """Return the smallest sequence number that GetShardIterator asks for. Call it under the stream's lock.
+        """Return the smallest sequence number that GetShardIterator requests. Call it under the stream's lock.
 
         Errors name `operation`.
         """

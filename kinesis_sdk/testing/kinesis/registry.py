@@ -21,7 +21,7 @@ class StreamRegistry:
     """Streams by name, and the state that all Kinesis operations share.
 
     Attributes:
-        faults: Asked for each record that is written.
+        faults: Set of faults that is checked for each record that is written.
         account_id: Twelve digits.
         throttle: Whether shards enforce their read and write limits.
         throttle_control_plane: Whether administrative calls are limited per account.
@@ -91,7 +91,7 @@ class StreamRegistry:
         return name
 
     def name_in(self, request: dict[str, Any]) -> str | None:
-        """Return the name in a request's ``StreamName`` or ``StreamARN``, unchecked; None without one."""
+        """Return the name in a request's ``StreamName`` or ``StreamARN``, unchecked; None if neither is set."""
         name = request.get("StreamName")
         if isinstance(name, str):
             return name
@@ -117,7 +117,7 @@ class StreamRegistry:
         return self.by_name(self.require_name(name), arn)
 
     def by_name(self, name: str, arn: str | None = None) -> Stream:
-        """Return the stream with this name, and this ARN if given, after carrying out due changes."""
+        """Return the stream with this name, and this ARN if given, after making due changes."""
         stream = self.streams.get(name)
         if stream is None or (arn is not None and arn != stream.arn):
             raise self.not_found(arn or name)
@@ -132,7 +132,7 @@ class StreamRegistry:
         )
 
     def find_serving(self, request: dict[str, Any]) -> Stream:
-        """Return a stream like `find`; a stream that is CREATING counts as missing, as in Kinesis."""
+        """Return the same as `find`, except that a stream that is CREATING counts as missing, as in Kinesis."""
         stream = self.find(request)
         if stream.status == "CREATING":
             raise self.not_found(stream.name)

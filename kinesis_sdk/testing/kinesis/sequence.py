@@ -8,8 +8,8 @@ bits  36–71   second in which the record was stored
 bits   4–35   index of the shard in the stream
 bits   0–3    version again
 ```
-The creation second comes first, so a child's numbers exceed its parents' if it was created in a later second; `streams`
-ensures that. The position comes next, so the numbers of one shard rise in storage order even if the clock is set back.
+The creation second is in the highest bits, so a child's numbers exceed its parents' numbers if it was created in a later second, which
+`streams` ensures. The position follows, so the numbers of one shard increase in storage order even if the clock is set back.
 The validator of the Java KCL expects the shard index at bit 4.
 """
 
@@ -27,7 +27,7 @@ _LAST_POSITION = (1 << 63) - 1
 
 
 class SequenceNumbers:
-    """Sequence numbers of one shard, in rising order. Not locked: the stream's lock guards it.
+    """Sequence numbers of one shard, in increasing order. It has no lock, because the stream's lock guards it.
 
     `created_second` (epoch) fills the top bits and must be later than the parents'.
     """

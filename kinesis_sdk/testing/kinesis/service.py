@@ -154,7 +154,10 @@ class FakeKinesis:
             )
 
     def delete_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteStream: the stream is gone when the call returns. Registered consumers prevent it unless the call deregisters them."""
+        """DeleteStream: the stream is gone when the call returns.
+
+        Registered consumers prevent the deletion unless the call deregisters them.
+        """
         stream = self.registry.find(request)
         with self.registry.lock, stream.lock:
             if stream.consumers and not request.get("EnforceConsumerDeletion"):
@@ -375,7 +378,7 @@ class FakeKinesis:
         return {"ConsumerDescription": {**described, "StreamARN": stream.arn}}
 
     def list_consumers(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreamConsumers: 100 a page by default; ``NextToken`` continues."""
+        """ListStreamConsumers: 100 consumers per page by default; ``NextToken`` continues."""
         stream = self.registry.find({"StreamARN": request.get("StreamARN")})
         limit = page_limit(request, "MaxResults", 100)
         after = ""
@@ -394,6 +397,6 @@ class FakeKinesis:
         return response
 
     def subscribe_to_shard(self, request: dict[str, Any]) -> dict[str, Any]:
-        """SubscribeToShard. ``EventStream`` of the response is a `Subscription`, from which events are taken while it lasts."""
+        """SubscribeToShard. ``EventStream`` of the response is a `Subscription`, from which events are read while it exists."""
         stream, consumer = self._consumer(request)
         return {"EventStream": self._fan_out.subscribe(request, stream, consumer)}

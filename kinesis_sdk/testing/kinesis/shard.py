@@ -1,8 +1,8 @@
 """One shard: its range, its lineage and its records.
 
-A record is stored once, as the JSON text that GetRecords returns, in one `bytes` object. Sequence number and arrival time
-are at fixed offsets in it, so searches need no other index. The shard also keeps an 8-byte running total of bytes for each
-record, so a search finds the end of a page too. Resident memory: about 370 bytes for a record of 100 bytes, about
+A record is stored once, in one `bytes` object, as the JSON text that GetRecords returns. Sequence number and arrival time
+are at fixed offsets in it, so searches need no other index. The shard also keeps an 8-byte running total of bytes for each record, so a
+search also finds the end of a page. Resident memory: about 370 bytes for a record of 100 bytes, about
 1.45 times the data at 25 KB (base64 alone is 4/3); ``benchmarks/bench_fake.py`` measures both.
 """
 
@@ -39,7 +39,7 @@ class Shard:
         adjacent_parent: The other parent after a merge.
         created_at: Wall time in seconds.
         closed_at: Wall time in seconds, None while open.
-        children: Shards created when this one was closed.
+        children: Shards that were created when this shard was closed.
     """
 
     __slots__ = (
@@ -103,9 +103,9 @@ class Shard:
 
         Args:
             data: Base64 text, checked by the caller.
-            partition_key: ``,"PartitionKey":"…"`` as JSON text, or empty text for a record without one.
+            partition_key: ``,"PartitionKey":"…"`` as JSON text, or empty text for a record without a partition key.
             size: Bytes of data and partition key.
-            arrival: Wall time in milliseconds; at least the last record's, so that times rise within a shard.
+            arrival: Wall time in milliseconds; at least the time of the last record, so that times increase within a shard.
             early: Milliseconds by which the shown arrival time is too early.
         """
         if arrival < self._last_arrival:
@@ -160,13 +160,13 @@ class Shard:
         return int(_number_of(self._fragments[at])) if at < len(self._fragments) else self.next_number
 
     def number_before(self, position: int) -> int:
-        """Return the number of the last record below `position`, or the number at which the shard starts."""
+        """Return the number of the last record before `position`, or the number at which the shard starts."""
         at = bisect_left(self._fragments, b"%0*d" % (DIGITS, position), key=_number_of)
         return int(_number_of(self._fragments[at - 1])) if at else self.numbers.starting
 
     @property
     def next_number(self) -> int:
-        """A position above every record stored so far and below every later one."""
+        """A position after every record that was stored so far and before every later record."""
         if self.ending_number is not None:
             return self.ending_number + 1
         return (int(_number_of(self._fragments[-1])) if self._fragments else self.numbers.starting) + 1
@@ -177,7 +177,7 @@ class Shard:
         return self.numbers.created_second
 
     def read(self, position: int, limit: int, max_bytes: int, horizon: int) -> Page:
-        """Read records from `position` on, at least one if there is one.
+        """Read records from `position` on, at least one record if there is one.
 
         Args:
             position: Smallest sequence number requested.
@@ -200,7 +200,7 @@ class Shard:
         )
 
     def lag(self, position: int, horizon: int, now: int) -> int:
-        """Return the age of the first record that `read` would return, in milliseconds, at least 1; 0 if there is none.
+        """Return the age in milliseconds (at least 1) of the first record that `read` would return; 0 if there is no such record.
 
         `horizon` and `now` are wall times in milliseconds.
         """

@@ -33,7 +33,7 @@ _HASH_KEY = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 
 
 def uniform_starts(count: int) -> list[int]:
-    """Return the first hash keys of `count` equal shards, as Kinesis does; the last shard gets the rest."""
+    """Return the first hash keys of `count` equal shards with the same division as in Kinesis; the last shard gets the rest."""
     width = HASH_SPACE // count
     return [index * width for index in range(count)]
 
@@ -108,7 +108,7 @@ class Stream:
             self._pending = (self.clock.monotonic() + delay, status, change)
 
     def settle(self) -> None:
-        """Carry out due changes and late writes in order, and forget shards whose records have all expired."""
+        """Make due changes and late writes in order, and remove shards whose records have all expired."""
         while self._pending is not None or self._late:
             change_at = math.inf if self._pending is None else self._pending[0]
             write_at = self._late[0][0] if self._late else math.inf
@@ -311,7 +311,7 @@ class Stream:
     # -- descriptions -------------------------------------------------------------------------------------------
 
     def delete(self) -> None:
-        """Mark the stream as deleted, for code that still holds a reference."""
+        """Mark the stream as deleted, because other code may still have a reference to it."""
         with self.lock:
             self.deleted = True
             self.changed.notify_all()
@@ -354,7 +354,7 @@ class Consumer:
         name: Consumer name, unique in the stream.
         arn: ARN with the creation second at its end.
         created_at: Wall time in seconds.
-        subscriptions: The last subscription to each shard, live or not.
+        subscriptions: The last subscription to each shard, even if it has ended.
     """
 
     __slots__ = ("_active_at", "arn", "created_at", "name", "subscriptions")
@@ -367,7 +367,7 @@ class Consumer:
         self.subscriptions: dict[str, OpenSubscription] = {}
 
     def is_active(self, monotonic: float) -> bool:
-        """Return whether it is no longer CREATING at `monotonic` (seconds)."""
+        """Return whether the consumer is no longer CREATING at `monotonic` (seconds)."""
         return monotonic >= self._active_at
 
     def describe(self, monotonic: float) -> dict[str, Any]:

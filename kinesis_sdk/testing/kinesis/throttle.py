@@ -28,7 +28,7 @@ CONTROL_RATES = {
 class TokenBucket:
     """Token bucket that refills steadily and starts full. Not locked.
 
-    `rate` is in tokens per second, `capacity` one second's worth by default, `now` monotonic seconds.
+    `rate` is in tokens per second, `capacity` defaults to the tokens of one second, and `now` is in monotonic seconds.
     """
 
     __slots__ = ("_at", "capacity", "level", "rate")
@@ -46,7 +46,7 @@ class TokenBucket:
             self._at = now
 
     def take(self, amount: float, now: float) -> bool:
-        """Take `amount` tokens if the bucket holds them."""
+        """Take `amount` tokens if the bucket contains so many."""
         self.refill(now)
         if self.level < amount:
             return False
@@ -57,7 +57,7 @@ class TokenBucket:
 class WriteLimit:
     """A shard's write limit: 1,000 records and 1 MiB per second.
 
-    A full bucket admits a record above 1 MiB and goes into debt. Otherwise a stream with a larger maximum record size
+    A full bucket accepts a record above 1 MiB, and its balance becomes negative. Otherwise a stream with a larger maximum record size
     could never accept such a record.
     """
 
@@ -82,8 +82,8 @@ class WriteLimit:
 class ReadLimit:
     """A shard's read limit for GetRecords: 5 calls and 2 MiB per second, shared by all callers.
 
-    A read can overdraw the bytes, because its size is known only afterwards. The shard then rejects all reads until the
-    debt is repaid: a read of 10 MiB blocks the shard for 5 s, exactly as the API reference says.
+    A read can exceed the available bytes, because its size is known only afterwards. The shard then rejects all reads until the balance is
+    positive again: a read of 10 MiB blocks the shard for 5 s, which is the time in the API reference.
     """
 
     __slots__ = ("_bytes", "_calls", "_overdrawn")

@@ -1,6 +1,6 @@
 """Opaque tokens: shard iterators and page tokens.
 
-A token is its fields and a checksum in URL-safe base64. The checksum reveals tokens that were not issued here.
+A token consists of its fields and a checksum in URL-safe base64. The checksum shows whether the fake issued a token.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def _checksum(text: str) -> str:
 def seal(*fields: str | int) -> str:
     """Create a token from `fields`, none of which may contain a slash.
 
-    It has at most 512 characters if names and numbers are as long as Kinesis allows.
+    The token has at most 512 characters even if names and numbers are as long as Kinesis allows.
     """
     text = _SEPARATOR.join(map(str, fields))
     return base64.urlsafe_b64encode(f"{text}{_SEPARATOR}{_checksum(text)}".encode()).decode()
 
 
 def unseal(token: str) -> list[str] | None:
-    """Return the fields of a token; None if it was changed or not issued here."""
+    """Return the fields of a token; None if it was changed, or if the fake did not issue it."""
     try:
         text = base64.urlsafe_b64decode(token.encode()).decode()
     except (binascii.Error, UnicodeError, ValueError):

@@ -188,7 +188,7 @@ def scenario_items(notes: Notes) -> None:
 
 
 def scenario_updates(notes: Notes) -> None:
-    """Update items by every kind of expression."""
+    """Update items with every kind of expression."""
     dynamodb = notes.dynamodb
     name = notes.table()
     start = item(

@@ -1,4 +1,4 @@
-"""The feature script of Kinesis: every operation, and the corner cases that our clients can meet."""
+"""The feature script of Kinesis: every operation, and the corner cases that clients of this package can encounter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def iterator(notes: Notes, stream: str, kind: str = "TRIM_HORIZON", shard: str =
 
 
 def read(notes: Notes, token: str, **more: Any) -> dict[str, Any]:
-    """Return the first response with records, or the response at the tip: AWS may return nothing although there is more."""
+    """Return the first response with records, or the response at the tip, because AWS may return no records although more follow."""
     for _ in range(20):
         answer: dict[str, Any] = notes.kinesis.get_records(ShardIterator=token, **more)
         following = answer.get("NextShardIterator")
@@ -146,7 +146,7 @@ def scenario_listing(notes: Notes) -> None:
 
 
 def scenario_writing(notes: Notes) -> None:
-    """Put records: their placement, and requests that are refused."""
+    """Put records: their placement, and requests that are rejected."""
     kinesis = notes.kinesis
     stream = notes.stream(4)
     arn = notes.active(stream)["StreamARN"]
@@ -250,7 +250,7 @@ def scenario_sequence_numbers(notes: Notes) -> None:
 
 
 def scenario_iterators(notes: Notes) -> None:
-    """Read from every kind of position, and from positions that are refused."""
+    """Read from every kind of position, and from positions that are rejected."""
     kinesis = notes.kinesis
     stream = notes.stream(2)
 
@@ -567,7 +567,7 @@ def scenario_consumers(notes: Notes) -> None:
 
 
 def scenario_subscriptions(notes: Notes) -> None:
-    """Subscribe to a shard, again at once, and past its end."""
+    """Subscribe to a shard, subscribe again at once, and read past the end of the shard."""
     kinesis = notes.kinesis
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]

@@ -25,7 +25,7 @@ def _shards(notes: Notes, arn: str) -> list[dict[str, Any]]:
 
 
 def _changes(notes: Notes, iterator: str, count: int) -> list[dict[str, Any]]:
-    """Read until `count` records have come, which may take several responses."""
+    """Read until `count` records were returned, which may take several responses."""
     found: list[dict[str, Any]] = []
     following: str | None = iterator
 
