@@ -41,7 +41,7 @@ class Account(Protocol):
 
     Attributes:
         clock: Clock of the account.
-        is_virtual: Whether the clock stands still until it is advanced.
+        is_virtual: Whether only a test advances the clock.
         sleep: Called with the seconds for which a subscription waits on a virtual clock.
         date_offset: Seconds by which the ``Date`` header is ahead of the clock; None if there is no header.
     """

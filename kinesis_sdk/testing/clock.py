@@ -8,7 +8,7 @@ _START = 1_700_000_000.0
 
 
 class VirtualClock:
-    """Clock that stands still until it is advanced. Thread-safe.
+    """Clock that changes only when it is advanced. Thread-safe.
 
     Args:
         start_time: Wall time at the start, in epoch seconds. At least 1e9 (September 2001), so that
