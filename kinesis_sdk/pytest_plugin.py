@@ -90,7 +90,7 @@ class TestStream:
         return found
 
     def assert_put(self, *expected: tuple[str, bytes]) -> None:
-        """Assert that the stream has exactly these records: partition key and payload, each as often as it is given.
+        """Assert that the stream has exactly these records: partition key and payload, each as many times as it is listed.
 
         Order counts among the records of one partition key.
         """

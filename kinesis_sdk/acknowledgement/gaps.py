@@ -1,4 +1,4 @@
-"""`GapMap`: the acknowledged records of a shard, and the state that tells the next owner about them."""
+"""`GapMap`: the acknowledged records of a shard, and the state with which they are passed to the next owner."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Acknowledging:
 
     The checkpoint never passes an unacknowledged record. Acknowledgements of later records are stored with the checkpoint, in one write.
     After a restart, only unacknowledged records are delivered again; after a crash, records that were acknowledged in the last
-    ``store_interval`` are delivered again, too. If the function raises, its error goes to ``on_handler_error``, and the record is
+    ``store_interval`` are also delivered again. If the function raises, its error goes to ``on_handler_error``, and the record is
     delivered again.
 
     Args:

@@ -183,7 +183,8 @@ class Application:
     def streams(self, scan: TableScan) -> dict[str | None, StreamId]:
         """Return the streams of a table's rows, by their ``streamName``, which is None in a single-stream table.
 
-        Cost: none if the stream was given or the rows name their stream. Otherwise one ListStreams call, and one ListShards call for each
+        Makes no calls if the stream was given or the rows name their stream. Otherwise one ListStreams call, and one ListShards call for
+            each
             stream, up to `MAX_CANDIDATES`; if several match, up to three reads of one record each. The result is kept.
 
         Args:
@@ -244,7 +245,7 @@ class Application:
     def worker_metrics(self) -> dict[str, float] | None:
         """Return when each KCL 3.0 to 3.4 worker last reported, in epoch seconds of its own clock, by worker id.
 
-        Cost: a Scan of ``<application>-WorkerMetricStats``, which has one small item per worker; none in another database.
+        Makes a Scan of ``<application>-WorkerMetricStats``, which has one small item per worker; no call with another database.
 
         Returns:
             None if there is no such table. KCL 3.5 keeps the items in the lease table, see `metrics_in`.
@@ -340,7 +341,7 @@ def find_stream(
     its sequence number, other streams reject it.
 
     Raises:
-        ConfigError: If no stream fits, or if several do; the message says why and asks for the stream.
+        ConfigError: If no stream fits, or if several do; the message contains the reason and asks for the stream.
         AwsError: If a call fails.
     """
 

@@ -4,7 +4,7 @@ Unknown values have no sample: a lag that was not measured is absent instead of 
 view is kept, so the series of a removed shard end with the next scrape. An old view loses its shards,
 because a lag that is no longer measured looks like a steady lag; `kinesis_fleet_up` is then 0.
 
-Cost: one `FleetPoller` for each application. A scrape makes no call.
+Runs one `FleetPoller` for each application. A scrape makes no call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FleetMetric:
 
     Attributes:
         is_counter: Whether it only grows; its samples then end in ``_total``.
-        per_shard: Whether it has a series for each shard. With ``per_owner``, each series also has the label ``owner``.
+        per_shard: Whether the metric has a series for each shard. With ``per_owner``, each series also has the label ``owner``.
         per_owner: Whether it has a series for each worker, if labels for workers are enabled.
     """
 

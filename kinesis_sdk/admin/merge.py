@@ -243,7 +243,7 @@ class StreamMerge:
         return pause
 
     def failures(self, shard_id: str) -> int:
-        """Return how many reads of a shard have failed since its last response."""
+        """Return the number of reads of a shard that have failed since its last response."""
         return self._shards[shard_id].failures
 
     def pop(self, limit: int = 1000) -> Iterator[ShardRecord]:

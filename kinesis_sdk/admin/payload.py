@@ -61,7 +61,7 @@ class DecodedPayload:
 
 
 def decode_payload(data: bytes, *, limit: int = MAX_SHOWN_BYTES) -> DecodedPayload:
-    """Return a payload as JSON if it is an object or array, else as UTF-8 text, else in hexadecimal.
+    """Return a payload as JSON if it is an object or array, otherwise as UTF-8 text if possible, otherwise in hexadecimal.
 
     A bare number or string is returned as text, because it looks the same. JSON that Python or another reader would change or reject (a
     number

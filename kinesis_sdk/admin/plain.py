@@ -17,7 +17,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 def plain(value: object) -> Any:
     """Return a value as dictionaries, lists, strings, numbers, booleans and None; raises TypeError if a part cannot be converted.
 
-    Fields of dataclasses keep their names. Fields left out of ``repr`` are left out here too, because they hold the
+    Fields of dataclasses keep their names. Fields that are left out of ``repr`` are also left out here, because they contain the
     application's own bytes. Enumerations become their values, times ISO 8601 texts, and hash keys decimal texts, since JSON
     numbers of other languages have only 53 bits. A number that is not finite becomes None.
     """

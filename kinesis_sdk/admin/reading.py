@@ -3,7 +3,7 @@
     for shard_id, record in read_stream(connection, "orders", start=fifteen_minutes_ago):
         ...
 
-Cost: one ListShards call at the start and one for each shard that ends; one GetShardIterator call for each shard; GetRecords
+Makes one ListShards call at the start and one for each shard that ends; one GetShardIterator call for each shard; GetRecords
 at most four times a second for a shard that is behind, and once a second at the tip.
 """
 
@@ -216,7 +216,7 @@ def read_stream(
 
     Raises:
         ConfigError: If a shard does not exist, or an argument is out of range.
-        AwsError: If a call fails for good, or a shard could not be read for about three minutes.
+        AwsError: If a call fails permanently, or a shard could not be read for about three minutes.
     """
     check_int("threads", threads, 0, 64)
     check_int("budget", budget, 1)

@@ -47,8 +47,8 @@ class RecordPage:
         millis_behind_latest: How far the end of the page is behind the tip of the shard, as Kinesis reported it; 0 at the tip,
             None if Kinesis reports none.
         at_tip: Whether no records followed the page when it was read.
-        iterator: Iterator to pass to `read_page` with the next position, if the page is empty although there may be more
-            records; else None.
+        iterator: Iterator to pass to `read_page` with the next position, if the page is empty although there may be more records;
+            otherwise None.
         children: Ids of the child shards, at the end of the shard.
         reads: GetRecords calls that were made.
     """
@@ -202,7 +202,7 @@ def child_ids(page: GetRecordsPage) -> tuple[str, ...]:
 
 
 def shown_headers(headers: Mapping[str, bytes]) -> dict[str, str]:
-    """Return headers as text. A value that is not UTF-8 is base64 under its name and ``;b64``, as it is stored."""
+    """Return headers as text. A value that is not UTF-8 is base64 under its name and ``;b64``, as in the store."""
     shown: dict[str, str] = {}
     for name, value in headers.items():
         try:
@@ -213,7 +213,7 @@ def shown_headers(headers: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def record_to_dict(shard_id: str, record: UserRecord, *, limit: int | None = None) -> dict[str, Any]:
-    """Return a record as data for JSON: ``data`` is the JSON value, text or hexadecimal digits, as ``encoding`` says.
+    """Return a record as data for JSON: ``data`` is the JSON value, text or hexadecimal digits, depending on ``encoding``.
 
     ``limit`` is the number of payload bytes to decode; None for all.
     """

@@ -1,4 +1,4 @@
-"""An application at a moment, as Markdown to paste into an incident: its problems, the shard in question, and the moves."""
+"""Snapshot of an application as Markdown to paste into an incident: its problems, the affected shard, and the moves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def incident_report(
     Args:
         view: The application.
         place: Account, region or endpoint, for display.
-        lease_keys: Leases in question; if empty, the worst leases are listed.
+        lease_keys: Leases to describe; if empty, the worst leases are listed.
         history: History of the first of these leases.
         link: Address of the page with the same moment.
         spell: Formats a command that helps, so that the reader can run it.

@@ -439,12 +439,12 @@ class Streams:
         Args:
             stream: Name or ARN.
             with_consumers: Whether to delete the stream together with its registered fan-out consumers.
-            wait: Whether to wait until the stream is gone.
+            wait: Whether to wait until the stream is deleted.
             timeout: Maximum seconds to wait.
             progress: Called while it waits.
 
         Raises:
-            AdminError: If fan-out consumers are registered, or the stream is not gone in time.
+            AdminError: If fan-out consumers are registered, or the stream is not deleted in time.
             AwsError: If a call fails; ResourceNotFoundError if there is no such stream.
         """
         stream = StreamId.parse(stream)
@@ -574,10 +574,10 @@ class Streams:
     def deregister_consumer(
         self, stream: str | StreamId, name: str, *, timeout: float = 600.0, progress: Progress = no_progress
     ) -> None:
-        """Deregister a fan-out consumer, and wait until it is gone. Its subscriptions end.
+        """Deregister a fan-out consumer, and wait until it is deleted. Its subscriptions end.
 
         Raises:
-            AdminError: If the stream has no consumer of that name, or it is not gone in time.
+            AdminError: If the stream has no consumer with this name, or the consumer is not deleted in time.
             AwsError: If a call fails.
         """
         arn = self._arn(stream)

@@ -212,7 +212,7 @@ def lag_cell(millis: int | None) -> Any:
 
 
 def notes_of(leases: Iterable[LeaseView]) -> list[str]:
-    """Return why leases have no lag, each reason once."""
+    """Return the reasons why leases have no lag, each reason once."""
     by_note: dict[str, list[LeaseView]] = {}
     for lease in leases:
         if lease.lag is None and lease.lag_note and lease.state is not LeaseState.FINISHED:

@@ -88,7 +88,7 @@ def in_time(ask: Callable[[], Iterable[str]]) -> list[str]:
 
 
 def suggestion(error: Exception) -> str:
-    """Return `` Did you mean …?`` if a command named an application or a stream that does not exist; else an empty text."""
+    """Return `` Did you mean …?`` if a command named an application or a stream that does not exist; otherwise an empty text."""
     from kinesis_sdk.common.errors import LeaseTableNotFoundError, ResourceNotFoundError
 
     context = click.get_current_context(silent=True)

@@ -507,7 +507,7 @@ def hash_keys_of(columns: SubRecordColumns) -> tuple[bytes, bytes] | None:
 
 
 def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
-    """Return the partition keys; a user record without one gets the key of the Kinesis record that carries it.
+    """Return the partition keys; a user record without a partition key gets the key of its Kinesis record.
 
     Args:
         columns: The user records.

@@ -6,7 +6,7 @@ protobuf messages: this costs half as much, and the exact size is known after ev
 A *tagged* aggregate has the table of runs of an idempotent producer (`kinesis_sdk.common.once.runs`) as a tag of its first user
 record. The tag's size is reserved while records are appended; the content is known only when the aggregate is sent.
 
-Headers (`kinesis_sdk.common.headers`) are tags, too. Header tags come before the payload of their user record; parsers accept any order.
+Headers (`kinesis_sdk.common.headers`) are also tags. Header tags come before the payload of their user record; parsers accept any order.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Aggregate:
         max_size: Maximum bytes that `encode` may return for two or more user records. A single user record is
             always accepted.
         max_count: Maximum number of user records.
-        runs: Empty runs, if the first user record has a tag with their table. A single user record is then wrapped, too, as
-            a record with headers always is.
+        runs: Empty runs, if the first user record has a tag with their table. A single user record is then also wrapped, as a record with
+            headers always is.
 
     Attributes:
         runs: The runs of the user records; None without a tag.
@@ -238,9 +238,9 @@ class Aggregate:
 
         Args:
             partition_key: The user's partition key.
-            explicit_hash_key: Canonical decimal text if the user gave one, else None.
+            explicit_hash_key: Canonical decimal text, or None if the user set no explicit hash key.
             data: Payload.
-            hash_key: Effective hash key (16 bytes): the explicit one, else the partition key's.
+            hash_key: Effective hash key (16 bytes): the explicit hash key, or the hash key of the partition key.
             identity: Its identity, if it has one already. `append_known` and `append_new` then accept nothing more, because they
                 continue a run of records without an identity.
             headers: Result of `encode_headers`; empty without headers.
@@ -384,7 +384,7 @@ class Aggregate:
 
     @property
     def partition_key(self) -> str:
-        """Partition key of the Kinesis record: the user's own for a record that is not wrapped, else ``a``."""
+        """Partition key of the Kinesis record: the user's partition key for a record that is not wrapped, otherwise ``a``."""
         parts = self._parts
         # `is_wrapped`, written out for speed, as in `encode`.
         return AGGREGATE_PARTITION_KEY if len(parts) > 2 or (self._wraps and parts) else self._first_key

@@ -226,7 +226,7 @@ def service_error(
 ) -> AwsError:
     """Return an `AwsError` of the right class for an error code that a service returned.
 
-    An unknown code is transient if the HTTP status is 5xx, 408, 429 or unknown, else permanent.
+    An unknown code is transient if the HTTP status is 5xx, 408, 429 or unknown, otherwise permanent.
 
     Args:
         code: Error code, such as ``ThrottlingException``.
@@ -391,7 +391,7 @@ class translate_errors:  # noqa: N801 - used as a function; a generator for each
 
 
 def endpoint_of(client: object) -> str | None:
-    """Return the endpoint URL of a boto3 client without user name and password; None for an object without one."""
+    """Return the endpoint URL of a boto3 client without user name and password; None for an object without an endpoint URL."""
     endpoint = getattr(getattr(client, "meta", None), "endpoint_url", None)
     return without_userinfo(str(endpoint)) if endpoint else None
 

@@ -299,7 +299,7 @@ class CircuitBreaker:
     circuit. With ``concurrency``, each partition key pauses and tries a record of its own.
 
     An outage and consecutive poison records look the same. So after ``probes`` failures of the tried record, the other policy decides
-    about it, and may set it aside; then the next record is tried. No record keeps a shard shut for ever.
+    about it, and may set it aside; then the next record is tried. No record blocks a shard forever.
 
     Views list the shard with a failing handler, and show "circuit open" before the error; the metric is
     ``CircuitOpen``.

@@ -29,7 +29,7 @@ def parse_explicit_hash_key(value: str | int) -> str:
 
     Args:
         value: Decimal text of up to 64 digits, or an int. Leading zeros are accepted and removed, as by the
-            KPL's BigInteger. Surrounding white space is removed too; the KPL rejects it.
+            KPL's BigInteger. Surrounding white space is also removed; the KPL rejects it.
 
     Returns:
         Decimal text without leading zeros, the only form that the API accepts.

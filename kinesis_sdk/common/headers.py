@@ -53,7 +53,7 @@ def varint(value: int) -> bytes:
 
 
 def varint_size(value: int) -> int:
-    """Return how many bytes `varint` returns."""
+    """Return the number of bytes that `varint` returns."""
     return max(1, -(-value.bit_length() // 7))
 
 

@@ -94,7 +94,8 @@ class LineFile:
             problem: Beginning of the message if the operating system reports an error.
 
         Raises:
-            KinesisSdkError: Of the class ``failure``, if the line does not fit into ``max_bytes``, the file cannot be written or must
+            KinesisSdkError: An error of the class ``failure``, if the line does not fit into ``max_bytes``, the file cannot be written or
+                must
                 not be used, or another process holds its lock.
         """
         if self._process != os.getpid():

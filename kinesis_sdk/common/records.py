@@ -126,7 +126,7 @@ class UserRecord(NamedTuple):
     def id(self) -> str:
         """Identity of the record: stream, shard, sequence number and sub-sequence number as text, see `record_id`.
 
-        The identity is the same in every worker, in Spark and in a Lambda function, however often the record is read.
+        The identity is the same in every worker, in Spark and in a Lambda function, and each time the record is read.
 
         Raises:
             ConsumerError: If the record was created without its shard, by `deaggregate` or by a program.
@@ -163,8 +163,7 @@ class Attempt(NamedTuple):
         delay: Seconds in the buffer: from the arrival of the record (first attempt) or the end of the previous attempt to
             the start of this one.
         duration: Seconds from sending the request to its result; 0 if nothing was sent.
-        code: Empty on success; else the error code of Kinesis, the name of a transport error, ``Expired`` or
-            ``Wrong Shard``.
+        code: Empty on success; otherwise the error code of Kinesis, the name of a transport error, ``Expired`` or ``Wrong Shard``.
         message: Error message of Kinesis; empty on success.
         success: Whether this attempt stored the record for every consumer.
     """

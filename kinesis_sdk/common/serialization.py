@@ -61,8 +61,7 @@ class Deserializer(Protocol):
         Raises:
             Exception: If the payload cannot be decoded. This exception becomes the cause of the error that
                 ``UserRecord.value``
-                raises: `SchemaUnavailableError` for a retryable error of this package or an error of AWS, else
-                `DeserializationError`.
+                raises: `SchemaUnavailableError` for a retryable error of this package or an error of AWS, otherwise `DeserializationError`.
         """
         ...
 

@@ -78,7 +78,7 @@ def _epoch_seconds(date: str) -> float | None:
 
 
 def date_text(metadata: Mapping[str, Any] | None) -> str | None:
-    """Return the unparsed ``Date`` header of a response; None without one. See `response_date` for ``metadata``."""
+    """Return the unparsed ``Date`` header of a response; None without this header. See `response_date` for ``metadata``."""
     headers = (metadata or {}).get("HTTPHeaders", {})
     date: str | None = headers.get("date") or headers.get("Date")
     return date

@@ -1,4 +1,4 @@
-"""Zstandard: Python's own from 3.14 on, else the package ``zstandard`` (extra ``zstd``)."""
+"""Zstandard: Python's own module from version 3.14 on, otherwise the package ``zstandard`` (extra ``zstd``)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class PreparedCheckpoint:
         """Make the prepared position the checkpoint.
 
         Raises:
-            InvalidCheckpointError: If a later checkpoint was stored meanwhile.
+            InvalidCheckpointError: If a later checkpoint was stored in the meantime.
             LeaseLostError, AwsError: See `Checkpointer.checkpoint`.
         """
         self._checkpointer.commit(self.position)
@@ -340,7 +340,7 @@ class Checkpointer:
         return before
 
     def retreat(self, bound: ExtendedSequenceNumber | None) -> None:
-        """Undo `advance` after a failed delivery. A checkpoint stored meanwhile stays valid."""
+        """Undo `advance` after a failed delivery. A checkpoint that was stored in the meantime stays valid."""
         self._bound = bound
 
     def restart(self) -> None:

@@ -62,7 +62,7 @@ class ShardHealth:
         checkpoint: Stored checkpoint.
         last_error: Error or problem that currently delays the shard; None if there is none.
         records_dead_lettered: Number of user records passed to the dead-letter hook under this lease.
-        stall: Set if the shard has made no progress for longer than ``stall_timeout``; else None.
+        stall: Set if the shard has made no progress for longer than ``stall_timeout``; otherwise None.
         quarantined: Whether the lease is kept but the shard is not consumed, because it cannot be read from the checkpoint
             in its row. The row is checked repeatedly until it is repaired.
     """
@@ -149,7 +149,7 @@ class WorkerHealth:
     def live_problems(self) -> list[str]:
         """Return the problems that only a restart of the process can solve, for ``/live``.
 
-        A worker that cannot reach AWS is live, because a restart would not change that. A worker that starts or stops is live, too.
+        A worker that cannot reach AWS is live, because a restart would not change that. A worker that starts or stops is also live.
 
         Returns:
             Sentences for an operator; empty if the process can continue.

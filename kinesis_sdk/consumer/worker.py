@@ -105,7 +105,7 @@ class Worker:
         dynamodb_client: boto3 DynamoDB client; None creates one.
         dynamodbstreams_client: boto3 client for DynamoDB Streams, used for a `DynamoDbStream` only; None creates one.
         session: Creates the clients: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`. None uses a new session.
-        region_name: Region for created clients; None uses the region of the stream's ARN, else the session's region.
+        region_name: Region for created clients; None uses the region of the stream's ARN, otherwise the session's region.
         endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
         lease_store: Store of the leases, or its URL, as in ``LeaseTableConfig.lease_store``: ``"sqlite:///leases.db"``.
             None uses the DynamoDB table. With another store, the worker needs no DynamoDB and makes no call to it.

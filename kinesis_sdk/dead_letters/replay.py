@@ -80,7 +80,7 @@ class StreamTarget:
         connection: Region, profile and endpoint.
         stream: Name or ARN of a stream for all records; None for the stream of each letter.
         allowed: Names or ARNs of streams into which records may be put back.
-        applications: Applications whose streams are allowed, too. Their leases are read at the first letter of a stream that is not in
+        applications: Applications whose streams are also allowed. Their leases are read at the first letter of a stream that is not in
             ``allowed``.
 
     Raises:

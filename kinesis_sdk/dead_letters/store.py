@@ -41,7 +41,7 @@ class DeadLetterStore(Protocol):
         They are read in pages of bounded size. Letters that arrive during the pass may be left out.
 
         Args:
-            payload: Whether to read payloads, too. Otherwise ``data`` may be None.
+            payload: Whether to read payloads as well. Otherwise ``data`` may be None.
 
         Raises:
             DeadLetterError: If the store cannot be read, or has more letters than one pass may read.

@@ -110,7 +110,7 @@ def kinesis_handler(
             if it raises, the record has failed with that error. Without it, one poison record takes its whole aggregate to the
             mapping's on-failure destination, because Lambda does not know user records.
         attempts: Calls of the function for a record before ``dead_letter``, without a pause; 1 to 100.
-        retry_only: Exception classes that say nothing about a record, for example of a database that is down. They never lead
+        retry_only: Exception classes that no record causes, for example of a database that is down. They never lead
             to the dead letter. Errors of this package count as such exceptions, except those that `BisectBatch` lists.
         time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event is then delivered
             again, as after a failure. The first record of an event is always processed. 0 to 900; with 0, the handler continues until

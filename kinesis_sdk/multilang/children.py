@@ -86,7 +86,7 @@ class Children:
     Args:
         words: Words of the command.
         timeout: Seconds that a child may take for each message while a call is open; None for no limit.
-        empty_batches: Whether children are called without records, too.
+        empty_batches: Whether children are also called without records.
         on_exception: Reaction to an exception of the application's code that the child's library only prints: none, or
             as if the child had failed.
         raw_stderr: Whether lines on the standard error of children are written there unchanged, and not to the log.

@@ -67,14 +67,14 @@ class Hold:
 
 @dataclass(frozen=True)
 class Ignore:
-    """Log the message and the reason, and do nothing else."""
+    """Only log the message and the reason."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Broken:
-    """The child violated the protocol, so its later messages cannot be trusted. No call is open any longer."""
+    """The child violated the protocol, so its later messages cannot be trusted. No call is open now."""
 
     why: str
 
@@ -182,7 +182,7 @@ class Conversation:
     ) -> CheckpointAnswer:
         """Return the response to a request that was carried out; ``error`` is None on success.
 
-        ``reached_shard_end`` says whether the lease's checkpoint is now the end of the shard.
+        ``reached_shard_end`` is true if the lease's checkpoint is now the end of the shard.
         """
         self._reached_shard_end = self._reached_shard_end or reached_shard_end
         return self._answer(request, error)

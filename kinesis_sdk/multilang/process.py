@@ -57,7 +57,7 @@ _SOON = 0.05
 
 
 class ChildEndedError(Exception):
-    """The child has exited, or has violated the protocol. The message says how."""
+    """The child has exited, or has violated the protocol. The message describes how."""
 
 
 class ChildHungError(Exception):
@@ -210,7 +210,7 @@ class ChildProcess:
             raise ChildHungError(f"it has not read its standard input for {stalled_after:g} s")
 
     def _settled(self) -> str | None:
-        """Return how the child ended, after a failed write. The reader may see its exit only a moment later."""
+        """Return the reason for the child's end, after a failed write. The reader may see its exit only a moment later."""
         with self._condition:
             self._condition.wait_for(lambda: self._ended is not None, timeout=_TICK)
             return self._ended

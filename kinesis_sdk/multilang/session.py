@@ -36,7 +36,7 @@ _SHARD_END_PAUSE = 1.0
 class CallFailedError(Exception):
     """A call failed, so the child counts as failed. The message is the predicate of a sentence whose subject is the child.
 
-    ``hung`` says whether the child does not respond, so that waiting for it is useless.
+    ``hung`` is true if the child does not respond, so that waiting for it is useless.
     """
 
     def __init__(self, message: str, *, hung: bool = False) -> None:

@@ -61,7 +61,7 @@ class DaemonSettings:
         metrics: CloudWatch metrics; None uploads none.
         call_timeout: Seconds that a child may take for each message while a call is open; None for no limit.
         shutdown_grace: Seconds for a clean stop.
-        empty_batches: Whether children are called without records, too.
+        empty_batches: Whether children are also called without records.
         on_child_failure: Reaction to a failed child: ``restart`` starts its shard again at the checkpoint, ``exit`` stops
             the daemon with exit code 1, as the Java daemon does.
         on_child_exception: Reaction to an exception of the application's code that the child's library only prints:

@@ -172,7 +172,7 @@ class AsyncProducer:
             Shard and sequence number of the record, and its attempts.
 
         Raises:
-            RecordFailedError: If the record failed for good.
+            RecordFailedError: If the record failed permanently.
             ProducerError: As `put`.
         """
         return await (await self.put(stream, partition_key, data, explicit_hash_key, **options))

@@ -364,7 +364,7 @@ class Engine:
     def begin_flush(self, listener: Listener) -> int:
         """Start a `flush` without waiting, and return its epoch for `left`.
 
-        ``listener`` is called once when no record accepted before is left; at once if none is.
+        ``listener`` is called once when no record accepted before is left; at once if no such record is left.
         """
         self._reentry.check_not_interrupted()
         with self._lock:
@@ -382,7 +382,7 @@ class Engine:
         """Flush, stop the threads, and fail the records that are left after ``timeout`` seconds with `ProducerClosedError`.
 
         Returns the number of records that failed here, plus the number of records whose callbacks have not run; 0 is success. Closing
-        twice is harmless: the second caller waits too, and gets the number of records that are left.
+        twice is harmless: the second caller also waits, and gets the number of records that are left.
 
         Raises:
             ProducerError: As for `flush`; the producer stays open.

@@ -62,7 +62,7 @@ class ProducerInterceptor:
         return put
 
     def on_accepted(self, put: Put, record: PendingRecord) -> None:
-        """Note that a record was accepted. ``record.add_done_callback`` tells its result.
+        """Note that a record was accepted. ``record.add_done_callback`` reports its result.
 
         Called on the thread on which `on_put` is called. Errors of this method are logged.
 

@@ -321,7 +321,8 @@ class _Columns:
     Attributes:
         rows: Number of rows.
         longest_key: Characters of the longest partition key or explicit hash key.
-        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. This number does not depend on
+        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; otherwise 0. This number does not
+            depend on
             the requested columns, so a read has the same rows for all choices of columns.
     """
 

@@ -188,8 +188,8 @@ def read_ranges(
     """Yield the pages of several ranges: of each shard in order, and of a shard after its parents.
 
     Up to eight threads read ahead of the caller. At most one page waits, and each thread holds another one. A page has
-    up to 10 MB; see `kinesis_sdk.spark.page_gate`. No call is made for a range with parents until the caller has asked
-    for more after the last page of each parent. Closing the iterator stops the threads at their next page. Each thread
+    up to 10 MB; see `kinesis_sdk.spark.page_gate`. No call is made for a range with parents until the caller has requested the next page
+    after the last page of each parent. Closing the iterator stops the threads at their next page. Each thread
     calls ``make_io`` for each stream that it reads.
 
     Raises:

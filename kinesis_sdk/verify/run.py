@@ -223,7 +223,10 @@ class Verification:
         )
 
     def _clean(self, tell: Tell) -> int:
-        """Remove the streams and tables of this run; return how many are left. A removal that fails must not prevent the report."""
+        """Remove the streams and tables of this run; return the number of those that are left.
+
+        A removal that fails must not prevent the report.
+        """
         try:
             return len(self.remove(tell).left)
         except KinesisSdkError as error:

@@ -1,4 +1,4 @@
-"""The desk of an operator: an application, and the parts that each change of it needs."""
+"""The operator's access to an application: the objects that each change of the application needs."""
 
 from __future__ import annotations
 

@@ -465,7 +465,7 @@ class ChangeExecutor:
     def _withdraw_after_interruption(self, change: PlannedChange, requester: str) -> None:
         """Withdraw the request, so that the owner keeps its row.
 
-        If this fails, too, the owner takes the lease back after three seconds, or the lease expires.
+        If this also fails, the owner takes the lease back after three seconds, or the lease expires.
         """
         assert change.before is not None
         try:

@@ -119,7 +119,7 @@ class Operation:
 
         Raises:
             ConfigError: If a value is not accepted, or the application or its stream is not known.
-            ChangeRefusedError: If the change is refused as a whole; `ChangeDescription.refusals` says which rows are refused.
+            ChangeRefusedError: If the change is refused as a whole; `ChangeDescription.refusals` lists the refused rows.
             AwsError: If a call failed; with another database, a `LeaseStoreError`.
         """
         module, _, name = self.home.partition(":")

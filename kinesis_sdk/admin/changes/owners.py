@@ -69,7 +69,7 @@ class OwnerWatch:
                 self._kcl3[worker] = now
 
     def kind(self, worker: str | None) -> OwnerKind | None:
-        """Return the kind of a worker; None without one."""
+        """Return the kind of the worker; None without a worker."""
         if worker is None:
             return None
         if worker in self._python:

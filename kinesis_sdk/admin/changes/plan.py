@@ -318,7 +318,7 @@ def _refuse_move(
 
 
 def _reached(goal: Goal, lease: Lease) -> str:
-    """Return why a row needs no change; empty if it does."""
+    """Return the reason why a row needs no change; empty if it needs one."""
     checkpoint = lease.checkpoint
     if goal.action is Action.SKIP:
         assert goal.position is not None
@@ -483,7 +483,7 @@ def _heirs(graph: ShardGraph, shard_id: str, there: Collection[str]) -> tuple[st
 def refuse_rewind(
     table: StreamRows, shards: Sequence[Shard], goals: Sequence[Goal], owners: OwnerWatch, now: float
 ) -> list[Refusal]:
-    """Return why a rewind is not safe.
+    """Return the reason why a rewind is not safe.
 
     A Java worker that finished a parent keeps it in its deletion queue. As soon as every child has left TRIM_HORIZON, it deletes the
     parent's row without checking the checkpoint. So with live Java workers, a parent is only rewound with its

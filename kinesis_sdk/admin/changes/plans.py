@@ -190,7 +190,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
 
 
 def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
-    """Plan to take leases from their owners: each goes to the live peer with the smallest load, or to any worker without one."""
+    """Plan to take leases from their owners: each goes to the live peer with the smallest load, or, without live peers, to any worker."""
     read = desk.read()
     chosen = sorted(chosen_keys(shards, read.rows))
     for _ in range(2):
@@ -379,7 +379,7 @@ def _kind_notes(changes: Sequence[PlannedChange]) -> list[str]:
 
 
 def _pin_notes(read: TableRead, keys: Iterable[str], worker: str | None) -> list[str]:
-    """Return notes about leases that are pinned to another worker than their new holder."""
+    """Return notes about leases that are pinned to a worker other than their new holder."""
     pins = [(key, read.rows[key].lease.pinned_to) for key in keys]
     return [
         f"{printable(key)} is pinned to {printable(pin)}, to which workers give it back: remove the pin first"

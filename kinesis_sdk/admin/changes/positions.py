@@ -3,8 +3,8 @@
 A checkpoint means *processed up to here*. So a start becomes the last user record before it, or TRIM_HORIZON if there is none
 up to the horizon.
 
-Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise, two more calls each
-time that the silence before the start is ten times longer, and up to seven calls to find the end of the silence. Each shard
+Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise, it makes two more
+calls each time that the silence before the start is ten times longer, and up to seven calls to find the end of the silence. Each shard
 is read at most once a second, which leaves four of the shard's five reads to the application.
 """
 

@@ -100,7 +100,7 @@ def list_from(desk: Desk, stream: StreamId, moment: datetime) -> list[Shard]:
 
 
 def refuse_misfit(desk: Desk, rows: StreamRows, listed: Sequence[Shard], stream: StreamId) -> list[Refusal]:
-    """Return why the rows of a table do not belong to a stream; empty if they do."""
+    """Return the reason why the rows of a table do not belong to a stream; empty if they do."""
     leases = [row.lease for row in rows.rows.values()]
     if rows.stream_name is not None:
         # account:name:creationEpoch

@@ -274,7 +274,7 @@ _EFFECTS = {
 
 
 def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Sequence[Shard]) -> list[Refusal]:
-    """Return why records would be skipped: shards that no row covers, and parents for which a child would not wait."""
+    """Return the reasons why records would be skipped: shards that no row covers, and parents for which a child would not wait."""
     graph = ShardGraph(shards)
     there = {**table.rows, **exported}
     refusals = []
@@ -311,7 +311,7 @@ def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Seque
 
 
 def refuse_other_stream(export: Export, *, stream: str, stream_created: float | None) -> list[Refusal]:
-    """Return why an export does not belong to a stream."""
+    """Return the reason why an export does not belong to a stream."""
     if export.stream != stream:
         return [Refusal(reason=f"the export is of the stream {export.stream}, and not of {stream}")]
     if (

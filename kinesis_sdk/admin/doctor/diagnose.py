@@ -37,7 +37,7 @@ def diagnose(
         roles: Intended roles of the credentials: ``consumer``, ``producer``, ``admin``. Denied actions of these roles are
             red, and other roles are not tried. By default, all roles are tried, and only denied actions of a consumer are red.
         samples: Maximum number of open shards from which records are read, 0 to 100. Each shard costs four calls, of which
-            one or two are reads of the shard (of the five a second that all its polling consumers share).
+            one or two are reads of the shard (of the five per second that all its polling consumers share).
         clock: Clock of this machine, for tests.
         sleep: Called with the seconds before a call is repeated, for tests.
 

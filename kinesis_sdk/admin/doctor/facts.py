@@ -24,7 +24,7 @@ class Permission(str, Enum):
 
 @dataclass(frozen=True)
 class Tried:
-    """The outcome of one action. ``reason`` says why it is denied or unknown."""
+    """The outcome of one action. ``reason`` explains why it is denied or unknown."""
 
     permission: Permission
     reason: str = ""
@@ -75,7 +75,7 @@ class ShardSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All facts that were found. A part that could not be read is None, and `failures` says why.
+    """All facts that were found. A part that could not be read is None, and `failures` contains the reason.
 
     Attributes:
         roles: Roles that the credentials must have.

@@ -64,7 +64,7 @@ _NO_ANSWER = "ReadTimeoutError"
 
 
 def _is_hopeless(error: AwsError) -> bool:
-    """Return whether further calls to the service would fail, too, and as slowly: no endpoint, no credentials, or no response."""
+    """Return whether further calls to the service would fail equally slowly: no endpoint, no credentials, or no response."""
     return (
         isinstance(error, EndpointUnreachableError)
         or ErrorCode.of(error) is ErrorCode.AWS_SETTINGS

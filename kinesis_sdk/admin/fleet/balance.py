@@ -21,7 +21,7 @@ class WorkerShare:
 
     Attributes:
         worker_id: Its id.
-        group: Its group; an empty text without one.
+        group: Its group; an empty text without a group.
         leases: Unfinished leases that it holds.
         share: Its leases in the balanced fleet that needs the fewest moves.
         throughput_kbps: KB/s of its leases; None if no row has any.

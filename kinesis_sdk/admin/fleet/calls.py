@@ -61,7 +61,7 @@ class CallCounter:
                 self._bounds.append(bounds)
 
     def throttled(self) -> int:
-        """Return how many calls of the last 60 seconds the lease table throttled."""
+        """Return the number of calls that the lease table throttled in the last 60 seconds."""
         with self._lock:
             limit = self._clock.monotonic() - 60.0
             while self._throttled and self._throttled[0] <= limit:

@@ -74,7 +74,7 @@ def _kind(lease: LeaseView) -> str:
 
 
 def _seen_for(view: FleetView, lease: LeaseView) -> str:
-    """Return how long the state has lasted while it was watched."""
+    """Return the time for which the state has been observed."""
     if lease.state_for is not None:
         return f" for {duration(lease.state_for)}"
     return f" for at least {duration(_watched(view))}" if _watched(view) else ""

@@ -216,7 +216,7 @@ class LagProbe:
         self._on_call = on_call
 
     def measure(self, candidate: LagCandidate) -> LagProbeResult:
-        """Make one probe; return the lag, or why it is unknown. A failed call is a result too, so that it does not stop other probes."""
+        """Make one probe; return the lag, or why it is unknown. A failed call is also a result, so that it does not stop other probes."""
         cursor = ShardCursor(
             self._client, candidate.stream, candidate.shard_id, candidate.position, clock=self._clock
         )

@@ -62,7 +62,7 @@ class Row:
         self.changed: bool = False
         """Whether the counter was seen to change."""
         self.renewed: bool = False
-        """Whether the present holder was seen to write."""
+        """Whether a write of the current holder was observed."""
         self.checkpoint_at: float | None = None
         self.is_new: bool = is_new
         """Whether the row appeared while this observer was watching, and had no owner yet."""

@@ -194,11 +194,11 @@ class LeaseView:
         throughput_kbps: KB/s, as a KCL 3 or this SDK last stored it.
         renewed_ago: Seconds since the counter was last seen to change; None if it was not.
         checkpointed_ago: Seconds since the checkpoint was last seen to change; None if it was not.
-        handler_seconds: Duration of the handler's running call, if the owner reports it; else None.
-        failing: Failure of the handler, if the owner reports one; else None.
-        lag: Age of the oldest unprocessed record, as the owner reports it, else ``checkpoint_lag``; None if both are unknown.
-        checkpoint_lag: Age of the oldest record after the checkpoint, which is processed again if the owner dies now. Measured
-            by a probe; None without one.
+        handler_seconds: Duration of the handler's running call, if the owner reports it; otherwise None.
+        failing: Failure of the handler, if the owner reports one; otherwise None.
+        lag: Age of the oldest unprocessed record that the owner reports, otherwise ``checkpoint_lag``; None if both are unknown.
+        checkpoint_lag: Age of the oldest record after the checkpoint, which is processed again if the owner dies now. Measured by a probe;
+            None without a probe.
         lag_note: Reason for a missing fresh reading; otherwise empty.
         trend: The lag in milliseconds every `TREND_STEP` seconds, oldest first; None where it was unknown.
         retention_left: Seconds until the oldest unprocessed record is trimmed: retention minus lag; None if unknown.
@@ -248,14 +248,14 @@ class OwnerView:
 
     Attributes:
         worker_id: Its id.
-        group: Its group: the part of the id before ``|``; None without one.
+        group: Its group: the part of the id before ``|``; None without a group.
         kind: Kind of the worker.
         lease_keys: Unfinished leases that it holds, by shard.
-        silent_for: Seconds since any of its rows was seen to change, if that is longer than the failover time; else None.
+        silent_for: Seconds since any of its rows was seen to change, if that is longer than the failover time; otherwise None.
         is_standby: Whether it holds no leases and writes a standby heartbeat.
         is_draining: Whether an operator marked it to hand off its leases.
-        worst_lag_millis: Largest lag of its leases; None if none is known.
-        throughput_kbps: Sum of its leases; None if none is known.
+        worst_lag_millis: Largest lag of its leases; None if no lag is known.
+        throughput_kbps: Sum over its leases; None if no throughput is known.
         trend: Largest lag of its leases every `TREND_STEP` seconds, oldest first.
     """
 
@@ -307,7 +307,7 @@ class Totals:
         owners: Workers that renew their leases.
         silent_owners: Workers that no longer renew their leases.
         measured: Leases with a known lag.
-        worst_lag_millis: Largest lag; None if none is known.
+        worst_lag_millis: Largest lag; None if no lag is known.
         worst_shard: Shard with the largest lag.
         total_lag_millis: Sum of the lags.
         behind_a_minute: Leases that are more than a minute behind.

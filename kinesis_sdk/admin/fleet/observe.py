@@ -203,7 +203,7 @@ class FleetObserver:
         self._memory.separate_reports = self._judge(metrics, self._memory.separate_reports, now, at)
 
     def observe_lag(self, lease_key: str, result: LagProbeResult, now: float) -> None:
-        """Process the result of a probe. The result is ignored if the row is gone."""
+        """Process the result of a probe. The result is ignored if the row no longer exists."""
         row = self._memory.rows.get(lease_key)
         if row is None:
             return
@@ -281,7 +281,7 @@ class FleetObserver:
         return found
 
     def reported_lag(self, lease_key: str) -> int | None:
-        """Return the lag in milliseconds that the present owner of a lease last wrote to its row, however old.
+        """Return the lag in milliseconds that the current owner of a lease last wrote to its row, even if it is old.
 
         Returns:
             None if it wrote none, or is known to be silent.

@@ -1,6 +1,6 @@
 """All applications of an account at a glance, worst first.
 
-Cost: one `FleetReader` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and one
+Runs one `FleetReader` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and one
 ListShards for each stream.
 """
 

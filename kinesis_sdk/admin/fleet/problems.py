@@ -113,7 +113,7 @@ class ProblemSettings:
         skew: Reported difference between this machine's clock and AWS.
         max_skew: Difference from which it is an error: a KCL 3 leader treats such a worker as dead.
         hot: Part of a shard's write limit from which the shard is hot.
-        unbalanced: Excess of a worker's leases over its fair share, as a part of the share.
+        unbalanced: Excess of a worker's leases over its fair share, as a fraction of the share.
     """
 
     max_lag: float | None = None

@@ -1,6 +1,6 @@
 """One read of an application, for commands that print and end; views that stay open use a `FleetPoller`.
 
-Cost: one Scan of the lease table, and ListShards and DescribeStreamSummary for each stream. The lag costs two calls for each
+Makes one Scan of the lease table, and ListShards and DescribeStreamSummary calls for each stream. The lag costs two calls for each
 lease, at most 200 leases a second, and each shard is probed once. If owners of this SDK may have processed more than they have
 checkpointed, the table is read again every second until they have renewed their leases: four times with a failover time
 of 10 s.
@@ -204,6 +204,6 @@ class FleetReader:
         return told is not None and told < lease.lag.millis
 
     def view(self) -> FleetView:
-        """Return the view of the present state."""
+        """Return the view of the current state."""
         self._observer.observe_calls({}, throttled=self._calls.throttled(), skew=self._calls.skew())
         return self._observer.view(self._clock.monotonic(), self._clock.time())

@@ -48,7 +48,7 @@ _SAME_KEY = "n.application = change.application AND n.kind = change.kind AND n.k
 
 
 class Change(NamedTuple):
-    """A value of a key from a moment on. A row with neither number nor text says that the key no longer has a value."""
+    """A value of a key from a moment on. A row with neither number nor text means that the key no longer has a value."""
 
     kind: int
     key: str
@@ -258,7 +258,7 @@ class Ring:
             return int((pages - free) * self._page_size)
 
     def _forget_ids(self, edge: int) -> int:
-        """Delete rows that were replaced by a row with a number below the edge; return how many."""
+        """Delete rows that were replaced by a row with a number below the edge; return their number."""
         done = 0
         while True:
             with self.transaction():

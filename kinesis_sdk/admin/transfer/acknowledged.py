@@ -89,7 +89,7 @@ class AckTracker(Generic[P]):
 
     @property
     def through(self) -> P | None:
-        """Position up to which every record is done; None if none is."""
+        """Position up to which every record is done; None if no record is done."""
         with self._lock:
             return self._through
 

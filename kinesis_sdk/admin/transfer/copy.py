@@ -85,7 +85,7 @@ def copy_stream(
 
     Raises:
         ConfigError: If an argument is out of range, the state file belongs to another task, or a stream would be copied into itself.
-        AwsError: If a call fails for good.
+        AwsError: If a call fails permanently.
     """
     clock = clock or SystemClock()
     if follow and until is not None:
@@ -164,7 +164,10 @@ def _window(
     clock: Clock,
     notice: Notice,
 ) -> _Window:
-    """Return the window of a run: a new window, or the window of the run that it continues. LATEST and the present become times."""
+    """Return the window of a run: a new window, or the window of the run that it continues.
+
+    LATEST and the current time are resolved to times.
+    """
     if saved:
         until = None if saved["until"] is None else datetime.fromisoformat(saved["until"])
         window = _Window(parse_position(saved["start"], now=None), until)

@@ -50,7 +50,7 @@ class Reports:
         self._lock = threading.Lock()
 
     def send(self, event: str, **content: Any) -> None:
-        """Send a report. If the supervisor is gone, the report is lost; the end of standard input then stops this process."""
+        """Send a report. If the supervisor has ended, the report is lost; the end of standard input then stops this process."""
         line = json.dumps({"event": event, **content}).encode() + b"\n"
         try:
             with self._lock:

@@ -340,7 +340,7 @@ def _sources(
 
 
 def _check_streams(client: KinesisClient, streams: list[StreamId]) -> None:
-    """Check that the streams exist before a worker creates the lease table. Cost: one ListShards for each.
+    """Check that the streams exist before a worker creates the lease table. Makes one ListShards call for each stream.
 
     Raises:
         AwsError: If one does not exist, or the call failed.

@@ -34,7 +34,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def load_handler(name: str) -> Any:
-    """Import ``module:attribute``, from the current directory too.
+    """Import ``module:attribute``, also from the current directory.
 
     Raises:
         HandlerNotFoundError: If there is no such module or attribute, or if the module raises while it is imported.

@@ -146,7 +146,7 @@ class SupervisorMetrics:
         return Page(200, _CONTENT_TYPE, (joined(texts) + self._own(texts, asked)).encode())
 
     def _ask(self) -> tuple[dict[int, str], list[int]]:
-        """Return the responses of the processes, and the numbers of all processes that were asked."""
+        """Return the responses of the processes, and the numbers of all processes that got a request."""
         with self._changed:
             self._scrapes += 1
             number = self._scrapes

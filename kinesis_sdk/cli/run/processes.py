@@ -108,7 +108,7 @@ class ChildProcess:
 
 
 def describe_exit(code: int, error: str | None) -> str:
-    """Return how a process ended, for people."""
+    """Return a text for people that describes how a process ended."""
     if error is not None:
         return error
     if code >= 0:
@@ -269,7 +269,7 @@ class Processes:
         self._do(self._supervisor.request_stop(code, now))
 
     def _end_all(self) -> None:
-        """Leave no process behind, whatever ended the loop."""
+        """End all processes, regardless of the event that ended the loop."""
         for child in self._running.values():
             child.kill()
         for child in self._running.values():

@@ -31,7 +31,7 @@ class RunSettings:
         profile: Profile of ``~/.aws``; None for the usual credentials.
         endpoint_url: Endpoint of all services; None for AWS.
         log_format: ``text`` or ``json``.
-        stop_timeout: Seconds that a clean stop may take after the supervisor has gone.
+        stop_timeout: Seconds that a clean stop may take after the supervisor has ended.
         reports_health: Whether to report the health every second.
         reports_metrics: Whether to report metrics for Prometheus on request.
         status_fd: File descriptor for reports to the supervisor.

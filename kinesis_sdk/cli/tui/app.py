@@ -441,7 +441,7 @@ class TopApp(App[None]):
         return isinstance(self.focused, Input)
 
     async def action_quit(self) -> None:
-        """End; during a change, only if asked twice."""
+        """Quit; during a change, only on the second request."""
         if self._applying and not self._leaving:
             self._leaving = True
             self.notify("A change is under way. Press q again to leave without waiting for it.", markup=False)

@@ -25,7 +25,7 @@ LINGER = 3.0
 KEEP_ALIVE = 10.0
 """Seconds after which a quiet stream of events sends a comment, which reveals that a page is closed."""
 FOCUS = 15.0
-"""Seconds for which a lease counts as open after its page has asked for it; the page asks with each event."""
+"""Seconds for which a lease counts as open after a request from its page; the page sends a request with each event."""
 PATIENCE = 5.0
 """Seconds for which a call may run before the pages are told."""
 _POLL_INTERVAL = 2.0

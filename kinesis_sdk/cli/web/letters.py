@@ -106,7 +106,7 @@ class LetterPages:
     def plan(self, place: int, request: Mapping[str, Any]) -> tuple[JsonObject, Act]:
         """Plan a replay into the streams of the letters, or a drop; see `Planner.plan`.
 
-        A browser cannot name a handler: it must not choose code that runs in the console's process. It cannot name a stream either:
+        A browser cannot name a handler: it must not choose code that runs in the console's process. It cannot name a stream, either:
         records go back only into streams of the application in the request, or into streams that were allowed when the console was started.
         """
         operation = request.get("operation")

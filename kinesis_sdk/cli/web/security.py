@@ -74,7 +74,7 @@ class Rejection:
 
 
 def reject(policy: Policy, method: str, path: str, headers: Mapping[str, str]) -> Rejection | None:
-    """Return why a request is rejected; None if it is accepted. The names of ``headers`` are in lower case."""
+    """Return the reason why a request is rejected; None if it is accepted. The names of ``headers`` are in lower case."""
     host = headers.get("host", "")
     if not is_own_host(policy, host):
         return Rejection(

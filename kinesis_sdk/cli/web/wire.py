@@ -178,7 +178,7 @@ def _trend(values: Sequence[int | None]) -> list[int | None]:
 
 
 def _pushed(before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]]) -> list[Any] | None:
-    """Return the newest value of each row if every row moved on by one value, an empty list if no row did, else None."""
+    """Return the newest value of each row if every row moved on by one value, an empty list if no row did, otherwise None."""
     if before == after:
         return []
     for old, new in zip(before, after, strict=True):

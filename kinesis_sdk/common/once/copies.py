@@ -81,7 +81,7 @@ def first_copy(
         shard_id: Shard of the record.
         sequence_number: Sequence number of its Kinesis record.
         sub_sequence_number: Position inside the aggregate from 0.
-        clock: Measures calls, and tells the time; replaced in tests.
+        clock: Clock that measures calls and returns the time; replaced in tests.
         sleep: Called with the seconds to wait; replaced in tests.
 
     Raises:
@@ -122,7 +122,7 @@ class CopySearch:
         stream: The stream.
         shard_id: Shard of the record.
         record: The Kinesis record.
-        clock: Measures calls, and tells the time.
+        clock: Clock that measures calls and returns the time.
         sleep: Waits, given seconds.
         shards: All shards of the stream, if they are known; by default they are listed when needed.
         report: Called with a progress message every few seconds of a long search.
@@ -219,7 +219,7 @@ class CopySearch:
         return decision.dropped.get(self._record.sequence_number, ())
 
     def _dropped(self, decision: Decision, first_sub: int) -> int:
-        """Return how many user records from ``first_sub`` on are dropped."""
+        """Return the number of user records from ``first_sub`` on that are dropped."""
         return sum(max(last - max(first, first_sub) + 1, 0) for first, last in self._parts(decision))
 
     def _path(self) -> list[tuple[str, KinesisRecord]]:

@@ -595,7 +595,7 @@ class RunMemory:
             self.first = max(self.first, segment.last + 1)
 
     def shortage(self, since: int) -> Shortage | None:
-        """Return the shortage if copies since a moment are missing because of too few bytes; else None.
+        """Return the shortage if copies since a time are missing because of too few bytes; otherwise None.
 
         The moment must be before `since` of the memory.
         """

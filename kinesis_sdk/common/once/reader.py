@@ -635,7 +635,7 @@ class LookUp:
         step: The next step; None if the look-up is complete.
         is_refused: Whether access was denied.
         is_blind: Whether it read a copy whose validity it cannot decide, because the shard's range is not known.
-        over_budget: Sequence number of the record with the longest search, if the budget left copies out; else None.
+        over_budget: Sequence number of the record with the longest search, if the budget left copies out; otherwise None.
         bytes_read: Bytes of payload that it has read.
         since_millis: Earliest arrival of a copy that matters.
         before: Sequence number up to which the shard must be read; -1 if no search is needed.

@@ -108,7 +108,7 @@ class KnownStream(Protocol):
 
     @property
     def shard_map(self) -> object | None:
-        """The shard map in use; None without one."""
+        """The shard map in use; None without a shard map."""
 
     @property
     def described(self) -> bool:
@@ -203,7 +203,7 @@ class Stamps:
         return self.enabled and known.shard_map is None and not (known.service_places and known.described)
 
     def refusal(self, known: KnownStream) -> KinesisSdkError | None:
-        """Return why records that wait for the map cannot be sent; None if they can be sent, or if this is not known yet."""
+        """Return the reason why records that wait for the map cannot be sent; None if they can be sent, or if this is not known yet."""
         if known.shard_map is None and known.described and not known.service_places:
             return PermanentAwsError(
                 f"idempotent=True needs the permission kinesis:ListShards for stream {self._stream}"

@@ -314,7 +314,7 @@ def tag_size(runs: int) -> int:
     """Return the size in bytes of the whole tag with this number of runs, inside its user record.
 
     52 for one run and 32 for each further run, but 34 for the fourth and 2 more at 16 KiB, where lengths need a further byte. The length
-    of the user record that contains it may take a further byte, too.
+    of the user record that contains it may also take another byte.
     """
     value = HEADER_LENGTH + RUN_LENGTH * runs
     inner = 2 + len(TAG_KEY) + 1 + varint_size(value) + value

@@ -27,7 +27,7 @@ boto3 itself makes all other calls, with the same result:
 | the form of the request is not known, or its parameters are unusual | boto3 makes the call |
 | an error response, a transport error, or a response that is truncated or lacks its member | see below |
 
-In the last case boto3 makes the call, too, but takes the existing response (or exception) as the result of its own first
+In the last case boto3 also makes the call, but takes the existing response (or exception) as the result of its own first
 attempt, by botocore's public event ``before-send``. boto3 raises its usual exceptions and retries according to its retry
 mode. No request is sent twice: a throttled call counts once at Kinesis.
 

@@ -412,7 +412,7 @@ def _is_plain_value(value: Any) -> bool:
 
 
 def _whole_body(response: Any) -> bytes | None:
-    """Return the body of a complete response with status 200; else None."""
+    """Return the body of a complete response with status 200; otherwise None."""
     if response.status_code != 200:
         return None
     body: bytes = response.content

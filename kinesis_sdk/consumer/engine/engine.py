@@ -86,7 +86,7 @@ class ConsumerEngine:
         metrics: Sink for metrics; None records nothing.
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without such workers.
         until: The moment at which the worker ends, see `Worker`; None if it does not end by itself.
-        sink: Store in which effects and positions change together, see `Worker`; None without one.
+        sink: Store in which effects and positions change together, see `Worker`; None without a sink.
 
     Attributes:
         error: The first fatal error, or None.

@@ -72,7 +72,7 @@ class LeaseCoordinator:
 
     Args:
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without such workers.
-        sink: Sink whose rows of finished shards are deleted; None without one.
+        sink: Sink whose rows of finished shards are deleted; None without a sink.
 
     Attributes:
         until: The moment at which the worker ends; None if it does not end by itself. Set before the first `tick`.
@@ -526,7 +526,7 @@ class LeaseCoordinator:
     # Taking
 
     def _execute(self, take: Take) -> None:
-        """Request a handoff from a live owner that supports it, else take the lease."""
+        """Request a handoff from a live owner that supports it, otherwise take the lease."""
         if (
             take.reason is TakeReason.STOLEN
             and self._config.leases.graceful_lease_handoff_timeout > 0

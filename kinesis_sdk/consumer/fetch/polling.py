@@ -212,7 +212,7 @@ class PollingFetcher:
         return FetchResult(records=page.records, header=header, started_at_millis=self.started_at_millis)
 
     def _child_shards(self, page: GetRecordsPage) -> tuple[Shard, ...]:
-        """Return the child shards if the shard has ended, else none."""
+        """Return the child shards if the shard has ended, otherwise an empty list."""
         children = read_child_shards(page.child_shards, self._shard_id)
         if page.next_iterator is not None:
             if children:

@@ -68,7 +68,7 @@ class ReadRate:
 
 
 class StreamTraffic:
-    """Hints between the shards of a stream: if a quiet shard has records again, other shards may have records, too. Thread-safe.
+    """Hints between the shards of a stream: if a quiet shard has records again, other shards may also have records. Thread-safe.
 
     Attributes:
         hinted_at: Monotonic time of the last hint.

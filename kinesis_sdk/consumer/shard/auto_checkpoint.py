@@ -22,7 +22,7 @@ shows the lag, and is the start for a worker without the sink."""
 class AutoCheckpoint:
     """Schedule of automatic checkpoints: ``checkpoint_interval`` or ``checkpoint_records`` after the first unstored delivery.
 
-    Cost: one UpdateItem per interval for each shard with new records; with a sink, at most one per minute. Each one replaces a
+    This costs one UpdateItem call per interval for each shard with new records; with a sink, at most one per minute. Each one replaces a
     heartbeat. `due` is the monotonic time of the next checkpoint, or infinity if the last delivered position is stored.
     """
 

@@ -28,7 +28,7 @@ _CHECKS = Backoff(10.0, 300.0)
 
 
 class Quarantine:
-    """Quarantine of one shard, while `active`. Cost: one GetItem per check."""
+    """Quarantine of one shard, while `active`. Each check costs one GetItem call."""
 
     def __init__(self, runtime: ShardRuntime, held: HeldLease, metrics: BoundMetrics) -> None:
         self.active: bool = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 _PATIENCE = 2
-"""Number of the first consecutive failure that halves the next call; later failures halve it again. A single failure usually
-passes, whatever the size."""
+"""Number of the first consecutive failure that halves the next call; later failures halve it again. After a single failure, the next call
+usually succeeds with any size."""
 
 _SUCCESSES = 3
 """Consecutive successes that double the next call. A smaller number would repeat more records; a larger number would prolong the effect of

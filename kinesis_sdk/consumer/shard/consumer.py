@@ -704,7 +704,7 @@ class ShardConsumer:
         return self._release(now)
 
     def _end_shard(self, now: float) -> float | None:
-        """Create child leases and call ``shard_ended``, which must checkpoint; return None once done, else the time of the retry."""
+        """Create child leases and call ``shard_ended``, which must checkpoint; return None once done, otherwise the time of the retry."""
         assert self._handler is not None
         assert self._reader is not None
         if self._is_finished():
@@ -753,7 +753,7 @@ class ShardConsumer:
         return child
 
     def _end_until(self, now: float) -> float | None:
-        """Let the handler checkpoint and mark the shard as processed; return None once done, else the time of the retry."""
+        """Let the handler checkpoint and mark the shard as processed; return None once done, otherwise the time of the retry."""
         assert self._handler is not None
         assert self._runtime.until is not None
         try:

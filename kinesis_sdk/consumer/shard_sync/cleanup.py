@@ -20,7 +20,7 @@ def plan_cleanup(
     Args:
         leases: Every lease of the stream.
         listed: Ids of all shards of the stream, listed after the leases were read; None if the stream was not listed.
-        keep_generation: Whether a finished lease stays until its children are finished, too. For streams whose listing may
+        keep_generation: Whether a finished lease stays until its children are also finished. For streams whose listing may
             lag behind: a listing that shows the shard as open and without children would give it a new lease.
     """
     by_key = {lease.lease_key: lease for lease in leases}

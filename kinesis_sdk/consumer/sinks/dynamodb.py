@@ -207,7 +207,7 @@ class DynamoDBSink:
     ```
 
     Each call of the handler gets at most ``max_records`` records and has its own transaction. Effects can be in any table of the account
-    and region. Cost: twice the write units of the effects, and two for each position.
+    and region. This costs twice the write units of the effects, and two for each position.
 
     Args:
         client: boto3 DynamoDB client.
@@ -306,7 +306,7 @@ class DynamoDBSink:
                 raise
 
     def key_of(self, table_name: str) -> list[str]:
-        """Return the names of a table's key attributes. Cost: one DescribeTable for each table.
+        """Return the names of a table's key attributes. Makes one DescribeTable call for each table.
 
         Raises:
             KinesisSdkError: If the call failed.
@@ -353,7 +353,7 @@ class DynamoDBSink:
         return DynamoDBTransaction(self, key, seen)
 
     def lease_keys(self, application: str, stream: str) -> list[str]:
-        """Return the lease keys of all rows of an application and a stream. Cost: a Scan of the table with the positions."""
+        """Return the lease keys of all rows of an application and a stream. Makes a Scan of the table with the positions."""
         found: list[str] = []
         more: dict[str, Any] = {}
         limit = PageLimit(f"Scan of {self.table_name}", 10_000)

@@ -321,7 +321,7 @@ class SqlSink:
             self._failed.add(key)
 
     def translate(self, error: BaseException) -> BaseException:
-        """Return `TransientSinkError` for a failure of the database that is usually temporary, else the error itself.
+        """Return `TransientSinkError` for a failure of the database that is usually temporary, otherwise the error itself.
 
         The handler may have wrapped the failure in its own error, or used a cursor of the driver.
         """

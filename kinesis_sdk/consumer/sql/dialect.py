@@ -59,7 +59,7 @@ class Dialect(Protocol):
         """Return whether an auto-committed statement certainly changed nothing, so that it can be repeated at once."""
 
     def refusal(self, error: BaseException) -> str | None:
-        """Return the server's message if it rejected the user, password or database of a connection; else None."""
+        """Return the server's message if it rejected the user, password or database of a connection; otherwise None."""
 
     def hint(self, error: BaseException, *, of_handler: bool) -> str:
         """Return a hint to append to an error's text, or an empty text.
@@ -113,7 +113,7 @@ class Sqlite:
         return None if url.database in (None, "", ":memory:") or "uri" in url.query else Path(url.database)
 
     def options(self, url: URL, timeout: float | None) -> dict[str, Any]:  # noqa: ARG002 - of the interface
-        """Return how long to wait for another writer."""
+        """Return the time to wait for another writer."""
         wait = _BUSY_TIMEOUT if timeout is None else timeout
         return {"connect_args": {"timeout": wait}, "pool_timeout": wait}
 

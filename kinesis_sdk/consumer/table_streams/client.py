@@ -207,7 +207,7 @@ class TableStreamClient:
         return result
 
     def _children(self, arn: str, shard_id: str) -> list[dict[str, Any]] | None:
-        """Return the children of a shard that has ended. Cost: one DescribeStream for each 100 shards that it describes."""
+        """Return the children of a shard that has ended. Makes one DescribeStream call for each 100 shards that it describes."""
         from botocore.exceptions import ParamValidationError
 
         wanted: dict[str, Any] = {"StreamArn": arn, "Limit": _MAX_SHARDS}

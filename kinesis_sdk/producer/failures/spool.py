@@ -46,7 +46,7 @@ class SpooledRecord(NamedTuple):
 
     Attributes:
         stream: Name or ARN of the stream.
-        partition_key: The user's partition key; None for a record without one.
+        partition_key: The user's partition key; None for a record without a partition key.
         explicit_hash_key: Decimal text; None if the user did not pass one.
         data: Payload.
         cause: Message of the error with which the record failed.
@@ -90,8 +90,8 @@ class FileSpool:
             with `SpoolError`, which the producer logs. The record's future has the record's error in any case.
         fsync: ``"record"`` (default): a record is on the disk before its future fails, which adds the latency of the disk to each record.
             ``"never"``: the record is in the buffers of the operating system, so it survives a crash of the process but not of the machine.
-        lock_timeout: Maximum seconds that a record waits for the lock of another process, 0 to 60 (default 2). The producer
-            waits too. After a timeout, later records are rejected with `SpoolError` without waiting, until the lock is
+        lock_timeout: Maximum seconds that a record waits for the lock of another process, 0 to 60 (default 2). The producer also waits.
+            After a timeout, later records are rejected with `SpoolError` without waiting, until the lock is
             free again.
         clock: Monotonic and wall clock; replaced in tests.
         sleep: Called to wait between two attempts to lock the file; replaced in tests.

@@ -141,7 +141,7 @@ class Completion:
                 self._run_callbacks(runs)
 
     def reject_all(self, kind: type[ProducerError], text: str, cause: BaseException | None = None) -> int:
-        """Reject new records, fail all records without a final result, and return how many failed.
+        """Reject new records, fail all records without a final result, and return their number.
 
         Responses that arrive later are dropped. ``kind``, ``text`` and ``cause`` make the error for these records and for callers.
         """
@@ -245,7 +245,7 @@ class ReentryGuard:
     - a thread in `close` that ends the remaining records;
     - a signal handler that interrupted the holder of the producer's lock, or of the state lock of `record`.
 
-    A signal handler that interrupted anything else may wait, even inside `flush`, `close` or `result`: no lock is held while they wait.
+    A signal handler that interrupted other code may wait, even inside `flush`, `close` or `result`: no lock is held while they wait.
     """
 
     def __init__(self, shared: SharedState, completion: Completion) -> None:

@@ -35,7 +35,7 @@ class PendingRecord(BufferedRecord, Future[PutResult]):
 
     Attributes:
         partition_key: The user's partition key; empty for a record without a partition key.
-        explicit_hash_key: Canonical decimal text if the user gave one, else None.
+        explicit_hash_key: Canonical decimal text, or None if the user set no explicit hash key.
     """
 
     __slots__ = ()

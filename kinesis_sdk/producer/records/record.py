@@ -179,9 +179,9 @@ class BufferedRecord:
     The code that creates a record sets its slots, because a constructor in Python would cost twice as much.
 
     Attributes:
-        partition_key: The user's partition key; empty for a record without one.
+        partition_key: The user's partition key; empty for a record without a partition key.
         arrived: Monotonic seconds at which `put` accepted it.
-        explicit_hash_key: Canonical decimal text if the user gave one, else None.
+        explicit_hash_key: Canonical decimal text, or None if the user set no explicit hash key.
         sent_blind: Whether the record was put without returning a future (`Producer.send`), so that a failure is reported in another way.
         awaited: Event loop and future that await the record, if `AsyncProducer` put it.
         order: In ordered mode, its position in the order of acceptance.

@@ -90,7 +90,7 @@ class DispatchPolicy(Protocol):
 class Lane:
     """Kinesis records of one shard that wait until they may leave: by order of acceptance (``in_order``) or by deadline.
 
-    ``policies`` are asked in their order. ``busy`` contains the stream's lanes that are not empty; each lane updates it. The first entry
+    ``policies`` are called in their order. ``busy`` contains the stream's lanes that are not empty; each lane updates it. The first entry
     does not leave before ``not_before`` (monotonic seconds), which is the backoff of a retry in ordered mode.
     """
 

@@ -1,8 +1,8 @@
 """Rate limit of each shard: two token buckets for records and bytes, and the changes of their rates after throttling.
 
 The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by time, full at the start
-(core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are
-charged, too, because Kinesis counts them. A Kinesis record that is larger than the bucket passes when the bucket is full, and leaves a
+(core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are also
+charged, because Kinesis counts them. A Kinesis record that is larger than the bucket passes when the bucket is full, and leaves a
 negative balance. So 10 MiB records do not require buckets that allow bursts of 10 MiB.
 
 The KPL sends at 150 % of the limits regardless of the response. Here throttling adapts the shard's rate: like TCP CUBIC (RFC 9438), the

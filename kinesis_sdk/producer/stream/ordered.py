@@ -67,7 +67,7 @@ class OneInFlight:
 class ReshardBarrier:
     """Stops lanes after a reshard until all entries that were sent with the old map have returned.
 
-    ``require_load`` requests a new shard map when an entry landed in another shard than predicted.
+    ``require_load`` requests a new shard map when an entry landed in a shard other than the predicted one.
     """
 
     __slots__ = ("_closed", "_drained", "_draining", "_holds", "_require_load")

@@ -37,7 +37,7 @@ _NEVER_SENT = frozenset({"CredentialRetrievalError", "MetadataRetrievalError"})
 """Errors of botocore before a request is signed."""
 
 _NO_DOCUMENT = frozenset({"", "Unknown", "ClientError"})
-"""Codes of responses without an error document, or with a truncated error document: another server than Kinesis may have sent such a
+"""Codes of responses without an error document, or with a truncated error document: a server other than Kinesis may have sent such a
 response. A status instead of a code has the same meaning."""
 
 _PROXY = "ProxyConnectionError"

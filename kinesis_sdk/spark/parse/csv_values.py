@@ -120,7 +120,7 @@ class CsvParser:
         return found
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
+        """Return the values of the fields in the form that Arrow accepts, and the problem of the payload; either may be None."""
         line = payload.decode("utf-8", "replace").removeprefix(_BOM)
         if line.endswith("\n"):
             line = line[:-1].removesuffix("\r")

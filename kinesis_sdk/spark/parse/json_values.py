@@ -115,7 +115,7 @@ class JsonParser:
         return found
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
+        """Return the values of the fields in the form that Arrow accepts, and the problem of the payload; either may be None."""
         try:
             members = self.value(payload)
         except MalformedError as error:

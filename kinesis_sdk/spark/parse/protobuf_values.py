@@ -152,7 +152,7 @@ class ProtobufParser:
         return
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
+        """Return the values of the fields in the form that Arrow accepts, and the problem of the payload; either may be None."""
         try:
             if self._frames is not None:
                 self._frames.open(payload, "PROTOBUF")

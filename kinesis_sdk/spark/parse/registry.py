@@ -115,7 +115,7 @@ class FramedParser:
         return self._parser.columns(pa.array(opened, pa.binary()))
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
+        """Return the values of the fields in the form that Arrow accepts, and the problem of the payload; either may be None."""
         try:
             return self._parser.row(self._frames.open(payload, self._data_format)[1])
         except MalformedError as error:

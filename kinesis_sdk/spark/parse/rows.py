@@ -28,7 +28,7 @@ class Parser(Protocol):
         ...
 
     def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
-        """Return the values of the fields in the form that Arrow takes, and the problem of the payload; either may be None."""
+        """Return the values of the fields in the form that Arrow accepts, and the problem of the payload; either may be None."""
         ...
 
 
@@ -36,7 +36,7 @@ class _Format(NamedTuple):
     """A format; the modules of parsers are imported only where they are used.
 
     Attributes:
-        check: Raises `ConfigError` for a field that values of the format cannot have. The driver calls it, too.
+        check: Raises `ConfigError` for a field that values of the format cannot have. The driver also calls it.
         parser: Returns a parser for a task.
         parts: Numbers of rows of the parts that are tried after a whole batch.
         is_text: Whether values are text.

@@ -51,7 +51,7 @@ class StoredCopy(NamedTuple):
 def read_copies(client: Any, stream_name: str) -> list[StoredCopy]:
     """Read a whole stream, parents before children.
 
-    No records should be put meanwhile: a shard is read until a read returns no records.
+    No records should be put during the read: a shard is read until a read returns no records.
     """
     copies: list[StoredCopy] = []
     for shard in _in_order(_list_shards(client, stream_name)):

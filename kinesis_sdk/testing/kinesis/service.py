@@ -154,7 +154,7 @@ class FakeKinesis:
             )
 
     def delete_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteStream: the stream is gone when the call returns.
+        """DeleteStream: the stream no longer exists when the call returns.
 
         Registered consumers prevent the deletion unless the call deregisters them.
         """

@@ -44,7 +44,7 @@ def hash_of(partition_key: str) -> int:
 
 
 class Stream:
-    """A stream and its shards. `lock` guards everything else.
+    """A stream and its shards. `lock` guards all other state.
 
     Args:
         clock: Wall clock for records and shards, monotonic clock for delays and throttles.

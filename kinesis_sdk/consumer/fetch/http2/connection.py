@@ -137,7 +137,7 @@ class Connection:
             self.flush()
 
     def cancel(self, response: PushedResponse, now: float) -> None:
-        """Forget a response; tell the service unless it has ended."""
+        """Forget a response; cancel it at the service unless it has ended."""
         stream = self._streams.pop(response, None)
         if stream is None:
             return

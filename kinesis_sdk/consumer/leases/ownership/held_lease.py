@@ -58,10 +58,10 @@ class HeldLease:
         renew_at: Monotonic time of the next heartbeat; owned by the renewal loop.
         renewing: Whether a renewal is in flight; owned by the renewal loop.
         handoff_requested_at: Monotonic time at which a handoff request was first seen; None while there is none.
-        handed_off_row: The row after `release`, if the requester is a worker of this package; else None.
+        handed_off_row: The row after `release`, if the requester is a worker of this package; otherwise None.
         unwritable: Reason why DynamoDB rejects writes of this row by any worker; None while it accepts them.
         problem: Reason why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
-        handler_request: An operator's request, as of the last scan; None without one.
+        handler_request: An operator's request at the last scan; None without a request.
         on_handler_request: Called from any thread when the request changes; set by the shard consumer.
         on_change: Called from any thread with this object when the lease is requested or ends; set by `HeldLeases`.
         changed_from_outside: Whether the lease was lost to a row that still names this worker.
@@ -176,7 +176,7 @@ class HeldLease:
         Operators change rows of a live fleet (`admin.changes`). Without this check, the owner would notice only at its next
         write, up to a renewal interval later. Until then, it would process records from an outdated position.
 
-        The scan runs on another thread than the writes. This check takes no lock, because a write may hang for seconds. The
+        The scan runs on a different thread from the writes. This check takes no lock, because a write may hang for seconds. The
         scan may show this worker's own writes:
 
         - After a stale read, the counter is not higher than in the last response.

@@ -1,12 +1,12 @@
 """Standby heartbeats, which make workers without leases visible to their peers.
 
-The lease table names only owners, but the share of a *group* (zone, cluster) depends on idle workers too. An idle worker
+The lease table names only owners, but the share of a *group* (zone, cluster) also depends on idle workers. An idle worker
 therefore writes the attribute ``standby:<worker id>`` with an increasing number to one row. Peers see this attribute in
 their regular scan; KCL workers ignore and keep it. The attribute expires like a lease: it must change within the failover
 time, by each observer's own clock. A heartbeat found on the first scan may be stale and counts only after its value has changed.
 
 Standby heartbeats are written only if they change a plan: in fleets with several groups, and during
-``initial_rebalance_delay``. Cost: as many writes as one lease, and 40 bytes plus the worker id on a row.
+``initial_rebalance_delay``. This costs as many writes as one lease, and 40 bytes plus the worker id in a row.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class LeaseStrategy(Protocol):
         ...
 
     def intervals(self, settings: IntervalSettings, leases: int) -> Intervals:
-        """Return how often to scan and to renew.
+        """Return the intervals of scans and renewals.
 
         Called when the configuration is checked, with 0 leases, and after each scan. ``renewal`` must not depend on the
         number of leases.

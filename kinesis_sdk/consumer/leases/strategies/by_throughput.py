@@ -2,8 +2,8 @@
 
 Measured rates jitter, and a plan that followed every change would never end. A stored rate is therefore rewritten only
 when it changes materially (`ownership.throughput_meter`), and leases are sorted into classes, powers of two around the
-median. A stream whose shards carry about equal load is balanced exactly by count. Idle shards have a weight, too, because
-polling and checkpoints cost something.
+median. A stream whose shards carry about equal load is balanced exactly by count. Idle shards also have a weight, because polling and
+checkpoints are not free.
 
 **Termination.** A plan depends on the rates in the table, and each of its moves lowers one objective (see `_Load`) by more
 than a margin. While the stored rates are stable, the objective cannot increase, so moves end. **At rest**, the fullest and

@@ -189,7 +189,7 @@ class Lease:
 
 
 def is_lease_item(item: Item) -> bool:
-    """Return whether an item of the table is a lease; KCL 3.5 keeps other entities there, too."""
+    """Return whether an item of the table is a lease; KCL 3.5 also keeps other entities in it."""
     entity = item.get(ENTITY_TYPE)
     return entity is None or entity.get("S") == _LEASE_ENTITY
 

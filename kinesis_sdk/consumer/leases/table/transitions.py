@@ -137,7 +137,7 @@ def has_effect_of(current: Lease | None, wanted: Lease) -> bool:
     """Return whether the row that made a write fail is the result of this write, which succeeded although its response was lost.
 
     Args:
-        current: The row as it is now.
+        current: The current row.
         wanted: The row that the write would leave.
     """
     return (
