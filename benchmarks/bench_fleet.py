@@ -27,7 +27,7 @@ survivor, because none may be idle, and the new workers later get their share fr
 none is idle. (Leases of a KCL expire when the new workers have already started.) If a wave starts workers first, each lease
 moves once, because its owner ends. The new workers of `balanced` then have an ``initial_rebalance_delay`` of 30 s.
 
-`tests/consumer/fleet/plans.py` is the simulation. Workers start within a second. Costs: on demand, us-east-1, 0.625 USD for a
+`fleet_plans.py` is the simulation. Workers start within a second. Costs: on demand, us-east-1, 0.625 USD for a
 million write units, 0.125 USD for a million read units, a month of 730 hours.
 """
 
@@ -44,7 +44,8 @@ from kinesis_sdk.consumer.leases.intervals import scan_read_units
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.consumer.fleet.plans import PlanFleet
+from fleet_plans import PlanFleet
+
 from tests.consumer.fleet.renewals import Renewals
 
 WRITE_COST, READ_COST = 0.625e-6, 0.125e-6

@@ -1,10 +1,9 @@
-"""Simulated fleets of workers in virtual time, for tests and for `benchmarks/bench_fleet.py`.
+"""Simulated fleets of workers in virtual time. `benchmarks/fleet_plans.py` has larger ones, of lease strategies alone.
 
 All fleets share one timeline (`timeline`), one checked lease table (`table`), one notion of a worker process's life
 (`lifecycle`), and one way to say how even a table is (`balance`). They differ in how much of a worker is real:
 
-    plans         the lease strategies only: 1,000 workers and 10,000 leases take seconds
-    coordinators  + lease coordinator, renewals, handoffs, on a table whose calls are lost, delayed and rejected
+    coordinators  lease coordinator, strategy, renewals, handoffs, on a table whose calls are lost, delayed and rejected
     engines       + shard consumers, handlers and records, on the fake AWS
     streams       engines that read several streams
 
