@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from random import Random
 
 from kinesis_sdk.consumer import RecordHandler
@@ -163,12 +162,3 @@ class Books:
         for shard_id in {shard for shard, _, _ in effects}:
             mine = [int(data) for shard, _, data in effects if shard == shard_id]
             assert mine == sorted(mine)
-
-
-def in_thread(function):
-    """Run a function on another thread and return its result."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join(60)
-    return results[0]

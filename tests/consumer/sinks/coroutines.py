@@ -80,8 +80,3 @@ class CoroutineBooks(Books):
         thread.start()
         thread.join(HANG)
         assert not thread.is_alive()
-
-
-async def append(transaction, effect):
-    await asyncio.sleep(0)
-    transaction.append(effect)
