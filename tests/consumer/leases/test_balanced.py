@@ -103,6 +103,8 @@ def test_a_limit_is_nobodys_share():
 
 # Plans
 
+STRATEGIES = [BalancedStrategy(), Kcl2Strategy(prioritize_very_old=False), Kcl2Strategy()]
+
 
 def test_a_balanced_table_is_left_alone():
     leases = [lease(0, "me"), lease(1, "me"), lease(2, "a"), lease(3, "b")]
@@ -187,18 +189,19 @@ def test_who_hands_over_its_last_lease_is_still_there():
     assert len(plan(leases).takes) == 1, "six leases of three workers, where two would have three each"
 
 
-def test_its_own_name_is_resumed():
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_its_own_name_is_resumed(strategy):
     leases = [lease(n, "me") for n in range(3)] + [lease(9, "a")]
-    result = plan(leases, held=set())
-    assert reasons(result) == {TakeReason.RESUMED: 3}
-    assert reasons(plan(leases, held=set(), most=2)) == {TakeReason.RESUMED: 2}
-    assert plan([lease(0, "me", marker="a"), lease(1, "a")], held=set()).takes == ()
+    assert reasons(plan(leases, held=set(), strategy=strategy)) == {TakeReason.RESUMED: 3}
+    assert reasons(plan(leases, held=set(), most=2, strategy=strategy)) == {TakeReason.RESUMED: 2}
+    assert plan([lease(0, "me", marker="a"), lease(1, "a")], held=set(), strategy=strategy).takes == ()
 
 
-def test_what_winds_down_here_is_not_taken():
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_winds_down_here_is_not_taken(strategy):
     leases = [lease(n, "a") for n in range(6)] + [lease(9, "me"), lease(10)]
     busy = {i.lease_key for i in leases}
-    assert plan(leases, busy=busy).takes == ()
+    assert plan(leases, busy=busy, strategy=strategy).takes == ()
 
 
 def test_the_limits_hold():
@@ -208,11 +211,13 @@ def test_the_limits_hold():
     assert len(plan(leases, most=3).takes) == 2
 
 
-def test_who_holds_more_than_its_limit_takes_nothing():
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_who_holds_more_than_its_limit_takes_nothing(strategy):
     """The limit was lowered: what is left of it is less than nothing."""
     leases = [lease(n, "me") for n in range(5)] + [lease(10), lease(11)]
     held = {one.lease_key for one in leases if one.owner == "me"}
-    assert plan(leases, most=2, held=held).takes == ()
+    assert plan(leases, most=2, held=held, strategy=strategy).takes == ()
+    assert len(plan(leases, most=6, held=held, strategy=strategy).takes) <= 1
 
 
 def test_live_workers_keep_theirs_while_a_fleet_gathers():
