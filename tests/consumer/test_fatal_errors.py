@@ -18,13 +18,12 @@ from kinesis_sdk.consumer.fetch.events import Next
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 from kinesis_sdk.consumer.shard import delivery
 from kinesis_sdk.testing import VirtualClock
-from tests.consumer.fetch.fan_out import GOOD, Rig
+from tests.consumer.fetch.fan_out import GARBLED, Rig
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.worker_scenario import QUICK, Scenario, run_to_its_end
 from tests.fuzz import share
 
 FIRST = "shardId-000000000000"
-GARBLED = ["abc", "", 7, None, "9" * 500, "٣", "SHARD_END", "-1"]
 
 
 class Garbling:
@@ -109,39 +108,6 @@ def test_a_malformed_record_holds_up_its_shard_only_and_is_read_again(change, co
     assert fleet.run(60, until=fleet.all_delivered)
     assert sorted(fleet.data()) == sorted(fleet.sent), "each once"
     assert engine.shard_health()[0].last_error is None
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        *({**GOOD, "Records": [{"Data": b"x", "PartitionKey": "k", "SequenceNumber": n}]} for n in GARBLED),
-        {**GOOD, "Records": [None]},
-        {**GOOD, "Records": [{"Data": "text", "PartitionKey": "k", "SequenceNumber": "1"}]},
-        {**GOOD, "ContinuationSequenceNumber": "abc"},
-        {**GOOD, "ContinuationSequenceNumber": 7},
-        {**GOOD, "MillisBehindLatest": "much"},
-    ],
-)
-def test_a_malformed_event_ends_the_subscription_and_nothing_of_it_is_taken(event):
-    rig = Rig()
-    rig.put(b"a")
-
-    class Stream:
-        def __iter__(self):
-            return iter([{"SubscribeToShardEvent": event}])
-
-        def close(self):
-            pass
-
-    rig.client.instead["subscribe_to_shard"] = lambda method, request: {"EventStream": Stream()}
-    rig.run(2)
-    assert rig.read == []
-    assert rig.budget.used == 0
-    assert isinstance(rig.fetcher._cause, ProtocolError)
-    del rig.client.instead["subscribe_to_shard"]
-    rig.run(6)
-    assert rig.read == [b"a"]
-    assert rig.client.subscribed[1][1] == {"Type": "TRIM_HORIZON"}
 
 
 @pytest.mark.parametrize("operation", ["describe_stream_summary", "describe_stream_consumer"])

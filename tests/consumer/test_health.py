@@ -133,10 +133,15 @@ def test_everything_serialises():
     worker = worker_of(fleet, fleet.add("a"))
     fleet.put(5)
     fleet.run(1)
-    content = json.loads(json.dumps(worker.health().to_dict()))
+    health = worker.health()
+    content = json.loads(json.dumps(health.to_dict()))
     assert content["until"].endswith("+00:00")
     assert content["stuck_loops"] == []
     assert {shard["state"] for shard in content["shards"]} == {"processing"}
+    assert [shard["shard_id"] for shard in content["shards"]] == sorted(content["leases"])
+    assert [shard["checkpoint"]["sequence_number"] for shard in content["shards"]] == [
+        shard.checkpoint.sequence_number for shard in health.shards
+    ]
     failed = replace(GOOD, error=ConsumerError("broken"))
     assert json.loads(json.dumps(failed.to_dict()))["error"] == "ConsumerError: broken"
 

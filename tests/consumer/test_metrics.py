@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,11 +14,11 @@ from kinesis_sdk.common.metrics import Kind
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, FailureConfig, RetryBatch
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
-from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.leases.table.transitions import checkpointed
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, Fault
+from tests.consumer.fleet.client import Client
 from tests.consumer.fleet.engines import HORIZON, UNHURRIED, Fleet
 from tests.consumer.fleet.streams import Streams
 
@@ -385,22 +384,13 @@ def test_a_batch_that_gave_its_memory_back_is_still_waiting(monkeypatch):
 def test_a_service_that_reports_no_lag_leaves_it_unknown():
     """Some emulators report none. A batch that waits still has an age."""
 
-    class Silent:
-        def __init__(self, client):
-            self._client = client
-            self.meta = client.meta
-
-        def __getattr__(self, name):
-            def call(**request):
-                answer = getattr(self._client, name)(**request)
-                if name == "get_records":
-                    answer.pop("MillisBehindLatest")
-                return answer
-
-            return call
+    def silent(method, request):
+        answer = method(**request)
+        answer.pop("MillisBehindLatest")
+        return answer
 
     fleet = Measured(config=CONFIG)
-    fleet.kinesis = Silent(fleet.kinesis)
+    fleet.kinesis = Client(fleet.kinesis, get_records=silent)
     seen = []
 
     def handle(batch):
@@ -640,28 +630,6 @@ def test_a_checkpoint_that_expired_is_in_the_summary():
     assert fleet.run(30, fleet.all_delivered)
     assert fleet.total("CheckpointExpired") == 1
     assert catalogue.CHECKPOINT_EXPIRED.kind is Kind.COUNTER
-
-
-def test_health_is_json():
-    fleet = Measured(config=CONFIG)
-    fleet.put(3)
-    engine = fleet.add("a")
-    fleet.run(10)
-    health = WorkerHealth(
-        worker_id="a",
-        running=True,
-        stopping=False,
-        leases=tuple(engine.coordinator.held.keys()),
-        shards=engine.shard_health(),
-        records_delivered=engine.records_delivered,
-        error=ValueError("no"),
-    )
-    told = json.loads(json.dumps(health.to_dict()))
-    (shard,) = told["shards"]
-    assert (shard["shard_id"], shard["state"], shard["oldest_unprocessed_millis"]) == (SHARD, "processing", 0)
-    assert shard["checkpoint"]["sequence_number"] == fleet.delivered[-1][3]
-    assert told["error"] == "ValueError: no"
-    assert told["leases"] == [SHARD]
 
 
 @pytest.mark.parametrize(("level", "of_shard", "of_worker"), [("summary", 7, 5), ("detailed", 11, 11)])

@@ -23,32 +23,13 @@ from kinesis_sdk.testing.accounting.stored_copies import deliveries, read_copies
 from tests.common.once.streams import aggregate
 from tests.consumer.fetch.fan_out import FanOutEngine
 from tests.consumer.fleet import engines
+from tests.consumer.fleet.client import Client
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.leases.rows import put_row
 from tests.fuzz import seeds
 
 PARENT = "shardId-000000000000"
 LEFT, RIGHT = 5, MAX_HASH_KEY - 5
-
-
-class Spy:
-    """The client, which notes the iterators of look-ups."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.meta = client.meta
-        self.looked_up: list[str] = []
-        self.listed = 0
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        def call(**request: Any) -> Any:
-            if request.get("ShardIteratorType") == "AT_TIMESTAMP":
-                self.looked_up.append(request["ShardId"])
-            return method(**request)
-
-        return call
 
 
 class Scene:
@@ -60,10 +41,15 @@ class Scene:
         self.fleet = Fleet(seed=seed, config=ConsumerConfig().with_fields(**config))
         self.metrics = MemoryMetrics()
         self.fleet.more = {"metrics": self.metrics}
-        self.spy = Spy(self.fleet.kinesis)
-        self.fleet.kinesis = self.spy  # type: ignore[assignment]
+        self.looked_up: list[str] = []
+        self.fleet.kinesis = Client(self.fleet.kinesis, get_shard_iterator=self._iterator)  # type: ignore[assignment]
         self.fleet.run(5)
         self.began = int(self.fleet.clock.time() * 1000)
+
+    def _iterator(self, method: Any, request: dict[str, Any]) -> Any:
+        if request.get("ShardIteratorType") == "AT_TIMESTAMP":
+            self.looked_up.append(request["ShardId"])
+        return method(**request)
 
     @property
     def now(self) -> int:
@@ -131,7 +117,7 @@ def test_a_lost_answer_costs_nothing_if_the_owner_stays(scene: Scene) -> None:
     scene.put(1, 2, flags=REPEAT)
     scene.fleet.run(5)
     scene.check()
-    assert scene.spy.looked_up == []
+    assert scene.looked_up == []
     assert scene.count(catalogue.REPETITIONS_DROPPED) == 2
 
 
@@ -147,7 +133,7 @@ def test_a_take_over_between_two_copies_looks_up(scene: Scene, caplog: pytest.Lo
         scene.fleet.add("b")
         scene.fleet.run(30)
     scene.check()
-    assert scene.spy.looked_up == [PARENT]
+    assert scene.looked_up == [PARENT]
     assert scene.count(catalogue.REPETITION_LOOK_UP_BYTES) > 100
     assert scene.count(catalogue.REPETITION_LOOK_UPS_OVER_BUDGET) == 0
     assert "dropped 2 repeated and 0 misplaced user records" in caplog.text
@@ -234,7 +220,7 @@ def test_without_recognition_every_stored_copy_is_delivered_and_nothing_is_read_
     scene.put(3, flags=NAMED, date=scene.now - 300_000)
     scene.fleet.run(30)
     assert list(map(int, scene.fleet.data())) == [1, 2, 1, 2, 3, 3]
-    assert scene.spy.looked_up == []
+    assert scene.looked_up == []
     assert scene.count(catalogue.REPETITIONS_DROPPED) == scene.count(catalogue.REPETITIONS_UNKNOWN) == 0
 
 
@@ -299,7 +285,7 @@ def test_a_read_that_is_restarted_during_a_look_up_begins_again(scene: Scene) ->
     fault = scene.fleet.aws.faults.add(Fault(kind="error", operation="GetRecords", shard_id=PARENT))
     scene.put(1, flags=REPEAT)
     scene.fleet.run(10)
-    assert scene.spy.looked_up
+    assert scene.looked_up
     for consumer, _ in engine._consumers.values():
         consumer.restart_read()
     scene.fleet.aws.faults.remove(fault)
@@ -321,7 +307,7 @@ def test_what_was_judged_before_a_restarted_read_is_judged_once(scene: Scene) ->
     scene.put(2, flags=REPEAT, date=scene.now - 10_000)
     scene.put(1, flags=REPEAT)
     scene.fleet.run(10)
-    assert scene.spy.looked_up
+    assert scene.looked_up
     for consumer, _ in engine._consumers.values():
         consumer.restart_read()
     scene.fleet.aws.faults.remove(fault)
@@ -440,7 +426,7 @@ def test_random_fleets_deliver_the_first_valid_copies(seed: int) -> None:
 
 def test_the_random_fleets_have_what_they_are_for() -> None:
     scenes = [play(seed) for seed in range(2)]
-    assert any(scene.spy.looked_up for scene in scenes), "a suspect behind a take-over or a split"
+    assert any(scene.looked_up for scene in scenes), "a suspect behind a take-over or a split"
     assert any(scene.count(catalogue.REPETITIONS_DROPPED) for scene in scenes)
 
 
@@ -506,7 +492,7 @@ def test_a_backfill_of_days_counts_nothing_as_unknown() -> None:
     scene.fleet.add("b")
     scene.fleet.run(60)
     scene.check()
-    assert scene.spy.looked_up == [PARENT]
+    assert scene.looked_up == [PARENT]
     assert scene.count(catalogue.REPETITIONS_UNKNOWN) == 0
 
 
@@ -570,7 +556,7 @@ def test_a_memory_that_is_too_small_is_told_once_and_measured(caplog: pytest.Log
     assert 0.3 <= float(found[3]) < 5, "9,600 names of 33 to 112 bytes, and more because they come in bursts"
     looked_up = scene.count(catalogue.REPETITION_LOOK_UPS)
     beyond = scene.count(catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY)
-    assert 3 <= beyond < looked_up == len(scene.spy.looked_up), "the first one had nothing to remember"
+    assert 3 <= beyond < looked_up == len(scene.looked_up), "the first one had nothing to remember"
     assert 100_000 < scene.last(catalogue.REPETITION_MEMORY_USED) < 400_000
     assert sorted(map(int, scene.fleet.data())) == [*range(12_800)]
 
@@ -582,7 +568,7 @@ def test_a_memory_that_is_large_enough_is_not_told(caplog: pytest.LogCaptureFixt
         scene.put(*range(100 * index, 100 * (index + 1)), flags=NAMED, date=scene.now - 30_000)
         scene.fleet.run(5)
     assert "max_repetition_bytes" not in caplog.text
-    assert scene.count(catalogue.REPETITION_LOOK_UPS) == len(scene.spy.looked_up) == 1
+    assert scene.count(catalogue.REPETITION_LOOK_UPS) == len(scene.looked_up) == 1
     assert scene.count(catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY) == 0
     assert 400 * 50 < scene.last(catalogue.REPETITION_MEMORY_USED) < 400 * 200
 

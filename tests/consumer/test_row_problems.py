@@ -19,6 +19,7 @@ from kinesis_sdk.consumer.leases.table.dynamodb import MAX_PAGES
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.consumer.fleet.client import Client
 from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.engines import UNHURRIED
 from tests.consumer.fleet.table import LeaseTable
@@ -543,35 +544,29 @@ def test_an_owners_name_cannot_forge_log_lines(caplog):
 # Scans end
 
 
-class Pages:
-    """A DynamoDB whose scans always have one more page."""
+def endless(client, repeat):
+    """A DynamoDB whose scans always have one more page, and the numbers of its pages."""
+    scans = []
 
-    def __init__(self, client, repeat):
-        self._client, self._repeat = client, repeat
-        self.meta = client.meta
-        self.scans = 0
+    def scan(_method, _request):
+        scans.append(1 if repeat else len(scans) + 1)
+        return {"Items": [], "LastEvaluatedKey": {"leaseKey": {"S": f"{scans[-1]}"}}}
 
-    def __getattr__(self, name):
-        return getattr(self._client, name)
-
-    def scan(self, **request):
-        self.scans += 1
-        number = 1 if self._repeat else self.scans
-        return {"Items": [], "LastEvaluatedKey": {"leaseKey": {"S": f"{number}"}}}
+    return Client(client, scan=scan), scans
 
 
 @pytest.mark.parametrize(("repeat", "scans"), [(True, 2), (False, MAX_PAGES)])
 def test_a_scan_that_never_ends_is_rejected(repeat, scans):
-    client = Pages(FakeAws(clock=VirtualClock()).client("dynamodb"), repeat)
+    client, made = endless(FakeAws(clock=VirtualClock()).client("dynamodb"), repeat)
     store = DynamoDBLeaseStore(client, "app")
     with pytest.raises(ProtocolError, match="Scan of app: "):
         store.list()
-    assert client.scans == scans
+    assert len(made) == scans
 
 
 def test_a_worker_does_not_start_on_a_table_whose_scan_never_ends():
     fleet = on_dynamodb(1, config=CONFIG)
-    fleet.store._client = Pages(fleet.aws.client("dynamodb"), repeat=True)
+    fleet.store._client, _ = endless(fleet.aws.client("dynamodb"), repeat=True)
     with pytest.raises(ProtocolError, match="a page token was repeated"):
         fleet.add("a")
 

@@ -19,10 +19,9 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
-from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from tests.consumer.checkpoint_scenario import Scenario as CheckpointScenario
 from tests.consumer.engine.deferred import Deferred
-from tests.consumer.fleet.engines import UNHURRIED, Fleet
+from tests.consumer.fleet.engines import UNHURRIED, Fleet, never_ending
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.held_lease import at
 from tests.consumer.leases.rows import put_row
@@ -414,16 +413,11 @@ def test_a_clean_stop_ends_although_the_lease_cannot_be_released(monkeypatch, ca
 def test_a_handler_that_hangs_loses_its_lease_although_it_cannot_be_released(monkeypatch, caplog):
     calls = []
 
-    class NeverEnding(InlineRuntime):
-        def run_async(self, awaitable, on_done):
-            awaitable.close()
-            calls.append(on_done)
-
     async def handle(batch):
         pass
 
     fleet = Fleet(config=CONFIG.with_fields(handler_timeout=60.0))
-    fleet.runtime = NeverEnding
+    fleet.runtime = never_ending(calls)
     fleet.put(3)
     engine = fleet.add("a", handle)
     assert fleet.run(20, lambda: len(calls) == 1)

@@ -10,7 +10,6 @@ import threading
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     ConfigError,
@@ -31,7 +30,7 @@ from kinesis_sdk.consumer import (
 )
 from kinesis_sdk.testing import Fault
 from tests import HANG
-from tests.consumer.worker_scenario import Scenario
+from tests.consumer.worker_scenario import ScanNoticed, Scenario
 
 
 def test_importing_the_consumer_imports_no_boto3():
@@ -287,19 +286,6 @@ def test_a_stop_while_the_lease_table_does_not_answer(monkeypatch):
     assert not worker.health().running
 
 
-def test_a_missing_stream():
-    scenario = Scenario()
-    worker = Worker(
-        "missing",
-        application_name="billing",
-        handler=scenario.handle,
-        kinesis_client=scenario.kinesis,
-        lease_store=InMemoryLeaseStore(),
-    )
-    with pytest.raises(ResourceNotFoundError, match="missing"):
-        worker.start()
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -350,20 +336,11 @@ def test_health_says_that_a_worker_drains():
     scenario = Scenario(shards=1)
     mark = Lease(lease_key="other", checkpoint=ExtendedSequenceNumber("5"), draining=("w",))
     store = InMemoryLeaseStore([mark])
-    scanned = threading.Event()
-
-    class Metrics:
-        def add(self, metric, *observed):
-            if metric is UNREADABLE_LEASES:  # recorded at the end of each scan
-                scanned.set()
-
-        def retire(self, scope):
-            pass
-
-    worker = scenario.worker(lease_store=store, worker_id="w", metrics=Metrics())
+    metrics = ScanNoticed()
+    worker = scenario.worker(lease_store=store, worker_id="w", metrics=metrics)
     assert not worker.health().draining
     with worker:
-        assert scanned.wait(HANG)
+        assert metrics.scanned.wait(HANG)
         health = worker.health()
         assert health.draining
         assert health.to_dict()["draining"] is True
@@ -378,20 +355,11 @@ def test_health_names_leases_that_need_repair():
     store.ensure_ready()
     row = {"leaseKey": {"S": "shardId-000000000000"}, "checkpoint": {"S": "TRIM_HORIZON"}}
     scenario.aws.client("dynamodb").put_item(TableName="billing", Item=row)
-    scanned = threading.Event()
-
-    class Metrics:
-        def add(self, metric, *observed):
-            if metric is UNREADABLE_LEASES:
-                scanned.set()
-
-        def retire(self, scope):
-            pass
-
-    worker = scenario.worker(metrics=Metrics())
+    metrics = ScanNoticed()
+    worker = scenario.worker(metrics=metrics)
     assert worker.health().lease_problems == ()
     with worker:
-        assert scanned.wait(20)
+        assert metrics.scanned.wait(HANG)
         (problem,) = worker.health().lease_problems
     assert problem.lease_key == "shardId-000000000000"
     assert "KeyError: 'leaseCounter'" in problem.problem

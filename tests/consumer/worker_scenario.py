@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RetrievalConfig, Worker
 from kinesis_sdk.testing import FakeAws
 from tests import HANG
@@ -44,6 +45,20 @@ class Scenario:
         return Worker(
             "orders", application_name="billing", handler=handler or self.handle, config=config, **more
         )
+
+
+class ScanNoticed:
+    """A metrics sink that notices the end of the first scan of the lease table."""
+
+    def __init__(self):
+        self.scanned = threading.Event()
+
+    def add(self, metric, *observed):
+        if metric is UNREADABLE_LEASES:  # recorded at the end of each scan
+            self.scanned.set()
+
+    def retire(self, scope):
+        pass
 
 
 def run_to_its_end(worker):

@@ -30,7 +30,7 @@ from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.testing import Fault
 from tests import HANG
 from tests.common.once.streams import aggregate
-from tests.consumer.fleet.engines import STREAM, UNHURRIED, Fleet
+from tests.consumer.fleet.engines import STREAM, UNHURRIED, Fleet, never_ending
 from tests.consumer.leases.held_lease import hold
 from tests.consumer.leases.rows import put_row
 
@@ -505,16 +505,11 @@ def test_the_stopping_policy_still_raises_from_a_concurrent_call():
 def test_abandoned_calls_return_their_budget_when_they_end():
     ends = []
 
-    class NeverEnding(InlineRuntime):
-        def run_async(self, awaitable, on_done):
-            awaitable.close()
-            ends.append(on_done)
-
     async def handle(batch):
         pass
 
     fleet = Fleet(config=CONFIG.with_fields(handler_timeout=60.0))
-    fleet.runtime = NeverEnding
+    fleet.runtime = never_ending(ends)
     fleet.put(3)
     engine = fleet.add("a", handle)
     assert fleet.run(20, lambda: len(ends) == 1)

@@ -149,6 +149,8 @@ class Rig:
 
 
 GOOD = {"Records": [], "ContinuationSequenceNumber": "5", "MillisBehindLatest": 0}
+GARBLED = ["abc", "", 7, None, "9" * 500, "٣", "SHARD_END", "-1"]
+"""What is no sequence number."""
 
 
 class FanOutEngine(ConsumerEngine):

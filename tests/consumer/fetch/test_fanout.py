@@ -10,6 +10,7 @@ from kinesis_sdk.common.errors import (
     ConfigError,
     InvalidPositionError,
     PermanentAwsError,
+    ProtocolError,
     ResourceNotFoundError,
     ThrottledError,
     TransientAwsError,
@@ -25,7 +26,7 @@ from kinesis_sdk.consumer.fetch.events import joined
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration
 from kinesis_sdk.testing import Fault
 from tests import HANG
-from tests.consumer.fetch.fan_out import GOOD, SHARD, FanOutEngine, Rig
+from tests.consumer.fetch.fan_out import GARBLED, GOOD, SHARD, FanOutEngine, Rig
 from tests.consumer.fleet import engines
 from tests.consumer.fleet.engines import Fleet
 from tests.fuzz import seeds
@@ -246,6 +247,12 @@ CHILD = {
     "event",
     [
         {},
+        *({**GOOD, "Records": [{"Data": b"x", "PartitionKey": "k", "SequenceNumber": n}]} for n in GARBLED),
+        {**GOOD, "Records": [None]},
+        {**GOOD, "Records": [{"Data": "text", "PartitionKey": "k", "SequenceNumber": "1"}]},
+        {**GOOD, "ContinuationSequenceNumber": "abc"},
+        {**GOOD, "ContinuationSequenceNumber": 7},
+        {**GOOD, "MillisBehindLatest": "much"},
         {**GOOD, "Records": None},
         {**GOOD, "ContinuationSequenceNumber": None},
         {**GOOD, "ChildShards": [CHILD]},
@@ -266,7 +273,8 @@ def test_events_that_break_the_contract_end_the_subscription_not_the_shard(event
 
     rig.client.instead["subscribe_to_shard"] = lambda method, request: {"EventStream": Stream()}
     rig.run(2)
-    assert (rig.read, closed) == ([], [True])
+    assert (rig.read, closed, rig.budget.used) == ([], [True], 0)
+    assert isinstance(rig.fetcher._cause, ProtocolError)
     del rig.client.instead["subscribe_to_shard"]
     rig.run(6)
     assert rig.read == [b"a"]

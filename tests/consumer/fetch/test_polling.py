@@ -11,6 +11,7 @@ from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, 
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.fetch import PollingFetcher, ReadRate, TipIdle
 from kinesis_sdk.testing import Fault
+from tests.consumer.fleet.client import Client
 from tests.consumer.fleet.engines import STREAM, Fleet
 
 SHARD = "shardId-000000000000"
@@ -47,6 +48,13 @@ class Reader:
 
     def calls(self, operation):
         return self.fleet.aws.stats()["calls"].get(operation, 0)
+
+
+def spying(client, note):
+    def noting(name):
+        return lambda method, request: (note(name, request), method(**request))[1]
+
+    return Client(client, **{name: noting(name) for name in ("get_shard_iterator", "get_records")})
 
 
 def test_no_idle_while_behind_and_a_pause_at_the_tip():
@@ -134,7 +142,7 @@ def test_an_answer_that_does_not_arrive_is_asked_for_in_smaller_parts():
     limits = []
     reader.fetcher = reader.make(
         TrimHorizon(),
-        client=Spying(reader.client, lambda name, request: limits.append(request.get("Limit"))),
+        client=spying(reader.client, lambda name, request: limits.append(request.get("Limit"))),
         max_records=8,
     )
     reader.fleet.aws.faults.add(Fault(kind="timeout_after_storing", operation="GetRecords", count=6))
@@ -228,25 +236,9 @@ def test_fast_and_plain_reads_bring_the_same(many):
     client.meta.events.register("before-send.kinesis", answer)
     reader = Reader()
     fast = reader.make(TrimHorizon(), client=client).fetch(0.0)
-    plain = reader.make(TrimHorizon(), client=Spying(client, lambda *_: None)).fetch(0.0)
+    plain = reader.make(TrimHorizon(), client=Client(client)).fetch(0.0)
     assert len(fast.records) == many
     assert fast == plain
-
-
-class Spying:
-    """A client of boto3's shape that boto3 did not make."""
-
-    def __init__(self, client, note):
-        self.client = client
-        self.note = note
-        self.meta = client.meta
-
-    def __getattr__(self, name):
-        def call(**request):
-            self.note(name, request)
-            return getattr(self.client, name)(**request)
-
-        return call
 
 
 def test_the_end_of_a_shard_names_its_children():
@@ -263,24 +255,15 @@ def test_the_end_of_a_shard_names_its_children():
     assert all(child.parents == (SHARD,) for child in result.header.child_shards)
 
 
-class Broken:
-    """Changes answers of the service."""
+def broken(client, *changes):
+    """Change the first answers of GetRecords."""
+    left = list(changes)
 
-    def __init__(self, client, operation, *changes):
-        self.client = client
-        self.operation = operation
-        self.changes = list(changes)
+    def get_records(method, request):
+        answer = method(**request)
+        return left.pop(0)(answer) if left else answer
 
-    def __getattr__(self, name):
-        method = getattr(self.client, name)
-        if name != self.operation:
-            return method
-
-        def call(**request):
-            answer = method(**request)
-            return self.changes.pop(0)(answer) if self.changes else answer
-
-        return call
+    return Client(client, get_records=get_records)
 
 
 CHILD = {
@@ -305,7 +288,7 @@ CHILD = {
 def test_a_broken_answer_is_refused_and_the_read_repeated(change):
     reader = Reader()
     reader.fleet.put(3)
-    reader.fetcher = reader.make(TrimHorizon(), client=Broken(reader.client, "get_records", change))
+    reader.fetcher = reader.make(TrimHorizon(), client=broken(reader.client, change))
     with pytest.raises(ProtocolError):
         reader.fetch()
     assert reader.data() == [b"0", b"1", b"2"]
@@ -321,7 +304,7 @@ def test_a_service_that_never_sends_children_is_asked_for_a_listing():
         answer.pop("ChildShards", None)
         return answer
 
-    reader.fetcher = reader.make(TrimHorizon(), client=Broken(reader.client, "get_records", *[strip] * 9))
+    reader.fetcher = reader.make(TrimHorizon(), client=broken(reader.client, *[strip] * 9))
     result = None
     refused = 0
     while result is None or not result.header.ended:
@@ -345,7 +328,7 @@ def test_an_arn_goes_with_every_request():
     reader = Reader()
     arn = f"arn:aws:kinesis:us-east-1:123456789012:stream/{STREAM}"
     seen = []
-    spy = Spying(reader.client, lambda name, request: seen.append((name, request["StreamARN"])))
+    spy = spying(reader.client, lambda name, request: seen.append((name, request["StreamARN"])))
     reader.fetcher = reader.make(TrimHorizon(), client=spy, stream=StreamId.parse(arn))
     reader.fetch()
     assert seen == [("get_shard_iterator", arn), ("get_records", arn)]

@@ -48,6 +48,17 @@ class DatedKinesis:
         return call
 
 
+def never_ending(ends: list[Callable[[BaseException | None], None]]) -> type[InlineRuntime]:
+    """Return the runtime of a worker whose coroutines end only when the test calls what is put into ``ends``."""
+
+    class NeverEnding(InlineRuntime):
+        def run_async(self, awaitable: Any, on_done: Callable[[BaseException | None], None]) -> None:
+            awaitable.close()
+            ends.append(on_done)
+
+    return NeverEnding
+
+
 @dataclass
 class Member:
     """A worker of the fleet.

@@ -6,7 +6,9 @@ from uuid import uuid4
 
 from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
-from tests.consumer.leases.handoffs import add
+from tests.consumer.fleet.dynamodb import on_dynamodb
+from tests.consumer.java import JavaWorker
+from tests.consumer.leases.handoffs import add, key
 
 COUNT = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(balance_by="count"))
 
@@ -61,3 +63,24 @@ class Heart:
             },
         )
         return now + 30.0
+
+
+def led(shards, *, taken=0, mode="separate_table"):
+    """A live KCL 3 leader, our worker ``py``, and a Java worker that holds the first leases; the fleet, and both workers."""
+    fleet = on_dynamodb(shards, config=COUNT)
+    tables(fleet)
+    fleet.store.ensure_ready()
+    heart = (
+        Heart(fleet)
+        if mode == "separate_table"
+        else Heart(fleet, "app", "leaseKey", entityType={"S": "LEADER"})
+    )
+    fleet.add_script("heart", heart)
+    fleet.run(0.1)
+    engine = join(fleet, "py", mode)
+    java = JavaWorker(fleet, "java", v3=True)
+    for n in range(taken):
+        java.take(key(n))
+    if taken:
+        fleet.add_script("java", java)
+    return fleet, engine, java

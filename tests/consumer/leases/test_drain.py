@@ -14,7 +14,7 @@ from kinesis_sdk.consumer.leases.ownership.drain import Drain
 from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.runs import rest, settle
-from tests.consumer.leases.handoffs import key
+from tests.consumer.leases.handoffs import duplicates, key
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -39,11 +39,6 @@ def leases_of(fleet):
 
 def health(fleet, name):
     return fleet.engines[name].coordinator.is_draining
-
-
-def duplicates(fleet):
-    data = fleet.data()
-    return len(data) - len(set(data))
 
 
 # Whole workers

@@ -12,7 +12,7 @@ from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.java import RENEW, JavaLeader, JavaWorker
 from tests.consumer.leases.handoffs import duplicates, keep_putting, key, moves
-from tests.consumer.leases.java_membership import COUNT, Heart, join, membership, tables
+from tests.consumer.leases.java_membership import COUNT, join, led, membership, tables
 
 
 def test_the_item_is_the_kcls(java_items):
@@ -58,21 +58,7 @@ def test_a_member_reports_each_half_minute_and_withdraws_when_it_stops(mode):
 
 @pytest.mark.parametrize("mode", ["separate_table", "lease_table"])
 def test_takes_are_left_to_a_live_kcl_3_leader(mode):
-    fleet = on_dynamodb(3, config=COUNT)
-    tables(fleet)
-    fleet.store.ensure_ready()
-    heart = (
-        Heart(fleet)
-        if mode == "separate_table"
-        else Heart(fleet, "app", "leaseKey", entityType={"S": "LEADER"})
-    )
-    fleet.add_script("heart", heart)
-    fleet.run(0.1)
-    engine = join(fleet, "py", mode)
-    java = JavaWorker(fleet, "java", v3=True)
-    for n in range(2):
-        java.take(key(n))
-    fleet.add_script("java", java)
+    fleet, engine, _ = led(3, taken=2, mode=mode)
     fleet.run(40)
     assert fleet.owners() == {key(0): "java", key(1): "java", key(2): None}, (
         "the leader gives, we do not take"
@@ -95,20 +81,12 @@ def test_takes_are_left_to_a_live_kcl_3_leader(mode):
 
 def test_a_draining_member_withdraws_its_metrics_and_passes_on_what_a_leader_assigns():
     """A KCL 3 leader gives most leases to the worker with fresh metrics that holds the fewest."""
-    fleet = on_dynamodb(2, config=COUNT)
-    client = tables(fleet)
-    fleet.store.ensure_ready()
+    fleet, engine, _ = led(2, taken=2)
+    client = fleet.aws.client("dynamodb")
 
     def is_reported():
         return "Item" in client.get_item(TableName="app-WorkerMetricStats", Key={"wid": {"S": "py"}})
 
-    fleet.add_script("heart", Heart(fleet))
-    fleet.run(0.1)
-    engine = join(fleet, "py")
-    java = JavaWorker(fleet, "java", v3=True)
-    for n in range(2):
-        java.take(key(n))
-    fleet.add_script("java", java)
     fleet.run(40)
     JavaLeader(fleet).start_handoff(key(1), "java", "py")
     fleet.run(8)
@@ -135,27 +113,17 @@ def test_a_draining_member_withdraws_its_metrics_and_passes_on_what_a_leader_ass
 
 
 def test_leases_that_a_live_leader_leaves_unclaimed_are_taken_after_a_while():
-    fleet = on_dynamodb(1, config=COUNT)
-    tables(fleet)
-    fleet.add_script("heart", Heart(fleet))
-    fleet.run(0.1)
-    join(fleet, "py")
+    fleet, _, _ = led(1)
     began = fleet.clock.monotonic()
     assert fleet.run(300, lambda: fleet.owners() == {key(0): "py"})
     assert 119 <= fleet.clock.monotonic() - began <= 125
 
 
 def test_after_the_leaders_death_leases_are_balanced_by_the_strategy():
-    fleet = on_dynamodb(2, config=COUNT)
-    client = tables(fleet)
-    fleet.add_script("heart", Heart(fleet))
-    fleet.run(0.1)
-    join(fleet, "py")
-    java = JavaWorker(fleet, "java", v3=True)
-    for n in range(2):
-        java.take(key(n))
-    fleet.add_script("java", java)
-    client.put_item(TableName="app-WorkerMetricStats", Item={"wid": {"S": "java"}, "lut": {"N": "1"}})
+    fleet, _, java = led(2, taken=2)
+    fleet.aws.client("dynamodb").put_item(
+        TableName="app-WorkerMetricStats", Item={"wid": {"S": "java"}, "lut": {"N": "1"}}
+    )
     fleet.run(60)
     assert set(fleet.owners().values()) == {"java"}
     fleet.crash("heart")
@@ -166,15 +134,7 @@ def test_after_the_leaders_death_leases_are_balanced_by_the_strategy():
 
 
 def test_a_leader_that_crashed_is_not_waited_for_as_long_as_its_lock_stands():
-    fleet = on_dynamodb(3, config=COUNT)
-    tables(fleet)
-    fleet.add_script("heart", Heart(fleet))
-    fleet.run(0.1)
-    join(fleet, "py")
-    java = JavaWorker(fleet, "java", v3=True)
-    for n in range(2):
-        java.take(key(n))
-    fleet.add_script("java", java)
+    fleet, _, _ = led(3, taken=2)
     fleet.run(40)
     assert fleet.owners() == {key(0): "java", key(1): "java", key(2): None}
     fleet.crash("java")
@@ -189,11 +149,7 @@ def test_a_leader_that_crashed_is_not_waited_for_as_long_as_its_lock_stands():
 @pytest.mark.parametrize("offset", [0.5, 5.0, 9.4])
 def test_a_leader_keeps_the_first_lease_that_it_is_given(offset, caplog):
     """KCL 3 finds out about a lease up to 9.975 s after it was handed off and first writes up to 3.308 s later."""
-    fleet = on_dynamodb(2, config=COUNT)
-    tables(fleet)
-    fleet.add_script("heart", Heart(fleet))
-    fleet.run(0.1)
-    join(fleet, "py")
+    fleet, _, _ = led(2)
     for n in range(2):
         JavaLeader(fleet).assign(key(n), "py")
     fleet.run(10)
@@ -214,11 +170,7 @@ def test_a_leader_keeps_the_first_lease_that_it_is_given(offset, caplog):
 
 
 def test_a_leader_that_never_renews_its_first_lease_is_presumed_dead():
-    fleet = on_dynamodb(2, config=COUNT)
-    tables(fleet)
-    fleet.add_script("heart", Heart(fleet))
-    fleet.run(0.1)
-    join(fleet, "py")
+    fleet, _, _ = led(2)
     for n in range(2):
         JavaLeader(fleet).assign(key(n), "py")
     fleet.run(10)

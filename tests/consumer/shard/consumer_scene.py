@@ -118,6 +118,11 @@ class Scene:
             measure=lambda shard_id: NOT_MEASURED,
         )
 
+    def use(self, handler, **runtime):
+        """Deliver to another handler; ``runtime`` replaces parts of the runtime."""
+        self.handler = handler
+        self.consumer = ShardConsumer(replace(self.runtime(), **runtime), self.held)
+
     def sync(self):
         self.syncs += 1
 
@@ -189,8 +194,7 @@ class Scene:
 
 def recorded(*results, fail=None, checkpoint=False, end=True, **more):
     scene = Scene(*results, **more)
-    scene.handler = scene.recorder(fail=fail, checkpoint=checkpoint, end=end)
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(scene.recorder(fail=fail, checkpoint=checkpoint, end=end))
     return scene
 
 
@@ -235,6 +239,5 @@ class Restarting(RecordHandler):
 
 def restarting(*results, error=None, **failing):
     scene = Scene(*results, on_handler_error="stop")
-    scene.handler = lambda: Restarting(scene, failing, error)
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(lambda: Restarting(scene, failing, error))
     return scene

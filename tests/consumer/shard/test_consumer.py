@@ -33,7 +33,6 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HO
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer import Lease, RecordHandler, ShardState
 from kinesis_sdk.consumer.fetch import FetchResult
-from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.state import ShutdownReason
 from tests.consumer.leases.held_lease import at
 from tests.consumer.shard.consumer_scene import (
@@ -126,8 +125,7 @@ def test_progress_inside_of_an_aggregate_is_kept_wherever_the_shard_was_begun(po
         batch.checkpoint(batch.records[0])
         batch.checkpoint(batch.records[2])  # the same sequence number, further on
 
-    scene.handler = handle
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(handle)
     scene.config = replace(scene.config, auto_checkpoint=False)
     scene.run(0.5)
     assert (scene.row.checkpoint, scene.row.initial_timestamp_millis) == (at(5, 2), None)
@@ -199,8 +197,7 @@ def test_a_failed_batch_is_delivered_again_and_never_passed_over():
 def test_no_checkpoint_passes_over_a_failed_batch():
     scene = recorded(got(1), got(2, 3), fail={})
     fails = {"process": 0}
-    scene.handler = scene.recorder(fail=fails)
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(scene.recorder(fail=fails))
     scene.run(0.5)
     fails["process"] = 1000
     scene.run(3)
@@ -222,8 +219,7 @@ def test_records_checkpointed_before_the_failure_are_not_delivered_again():
             batch.checkpoint(batch.records[0])
             raise RuntimeError("x")
 
-    scene.handler = handle
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(handle)
     scene.run()
     assert calls == [[b"1", b"2", b"3"], [b"2", b"3"]]
 
@@ -251,8 +247,7 @@ def test_a_handler_cannot_checkpoint_before_its_first_record(concurrency):
                 batch.checkpoint("0")
             refused.append(str(caught.value))
 
-    scene.handler = handle
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(handle)
     scene.run(0.5)
     assert refused == ["shard s: checkpoint 0/0 is refused: the first delivered position is 7/0"]
     assert scene.row.checkpoint.sequence_number in (TRIM_HORIZON, "8")
@@ -290,8 +285,7 @@ def test_the_pause_after_a_failed_initialize_begins_at_its_end():
             scene.clock.advance(7)
             super().initialize(shard)
 
-    scene.handler = Slow
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(Slow)
     due = scene.run(0.0)
     assert due is not None
     assert due > scene.clock.monotonic()
@@ -350,8 +344,7 @@ def test_the_pause_begins_when_the_callback_has_failed_however_long_it_took():
             super().process_records(batch)
 
     failing = {"process_records": 1}
-    scene.handler = lambda: Slow(scene, failing, error)
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(lambda: Slow(scene, failing, error))
     due = scene.run(0.01)
     assert due is not None
     assert due > scene.clock.monotonic()
@@ -363,9 +356,8 @@ def test_the_pause_begins_when_the_callback_has_failed_however_long_it_took():
 def test_restarts_without_progress_come_with_growing_pauses():
     scene = restarting(*[got(2, 3)] * 6, process_records=5)
     began = [scene.clock.monotonic()]
-    scene.handler = lambda: began.append(scene.clock.monotonic()) or Restarting(scene, failing)
     failing = {"process_records": 5}
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(lambda: began.append(scene.clock.monotonic()) or Restarting(scene, failing))
     scene.run(120)
     pauses = [after - before for before, after in itertools.pairwise(began[1:])]
     assert len(pauses) == 5
@@ -430,9 +422,7 @@ def test_a_restart_waits_for_the_calls_of_other_partition_keys():
         def process_records(self, batch):
             handle(batch)
 
-    scene.handler = Parallel
-    runtime = replace(scene.runtime(), run_step=tasks.append)
-    scene.consumer = ShardConsumer(runtime, scene.held)
+    scene.use(Parallel, run_step=tasks.append)
     scene.run(1)
     assert len(tasks) == 2
     tasks[1]()  # fails, while the call of the other key has not even begun
@@ -662,8 +652,7 @@ def test_latest_is_pinned_before_the_first_delivery():
         pins.append(scene.row.initial_timestamp_millis)
         batch.checkpoint()
 
-    scene.handler = handle
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.use(handle)
     scene.store.script = ["throttle", "after"]  # the pin itself may fail at first
     scene.run(10)
     assert pins == [123_000]
@@ -826,8 +815,8 @@ def test_a_call_that_was_given_up_gives_its_records_back_when_it_ends():
     async def handle(batch):
         pass
 
-    scene = Scene(got(1, 2, on_done=lambda: done.append(True)), handler=handle)
-    scene.consumer = ShardConsumer(replace(scene.runtime(), run_async=run_async), scene.held)
+    scene = Scene(got(1, 2, on_done=lambda: done.append(True)))
+    scene.use(handle, run_async=run_async)
     scene.run()
     assert len(ends) == 1
     scene.consumer.abandon("its call runs for too long")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from datetime import datetime, timezone
 
 from kinesis_sdk.common.errors import TransientAwsError
@@ -11,7 +10,6 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.consumer.fetch import FetchResult
 from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
-from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 from kinesis_sdk.consumer.until import Until
 from tests.consumer.leases.held_lease import at
@@ -43,7 +41,7 @@ def until_scene(*results, handler=None, **more) -> Scene:
 
 
 def restart(scene: Scene) -> None:
-    scene.consumer = ShardConsumer(replace(scene.runtime(), until=UNTIL), scene.held)
+    scene.use(scene.handler, until=UNTIL)
 
 
 def test_delivery_stops_before_the_first_record_at_the_moment():
