@@ -82,7 +82,7 @@ def test_no_number_before_the_first_record_although_it_is_after_a_sentinel(metho
     """The next sync of the shards would find a checkpoint before the start of the shard, and stop the worker."""
     scenario = Scenario()
     writes = scenario.store.writes
-    with pytest.raises(InvalidCheckpointError, match="the first delivered position is 5/2"):
+    with pytest.raises(InvalidCheckpointError, match="5/2"):
         getattr(scenario.checkpointer, method)(number)
     assert scenario.store.writes == writes
     scenario.checkpointer.checkpoint("5")  # the first record of the aggregate of which a part was delivered
@@ -95,7 +95,7 @@ def test_no_number_at_the_end_of_a_shard_without_records():
         scenario.held, clock=scenario.clock, sleep=scenario.clock.advance, rng=Random(1), timeout=3.0
     )
     checkpointer.end_shard()
-    with pytest.raises(InvalidCheckpointError, match="nothing was delivered yet"):
+    with pytest.raises(InvalidCheckpointError, match="delivered"):
         checkpointer.checkpoint("0")
     checkpointer.checkpoint()
     assert scenario.store.get("s").checkpoint == END
@@ -108,7 +108,7 @@ def test_nothing_below_the_last_checkpoint_and_the_same_again_is_free():
     scenario.checkpointer.checkpoint("7", 2)
     scenario.checkpointer.prepare_checkpoint("7", 2).checkpoint()
     assert scenario.store.writes == writes
-    with pytest.raises(InvalidCheckpointError, match=r"7/1 is not between the last checkpoint 7/2"):
+    with pytest.raises(InvalidCheckpointError, match=r"7/1 .*7/2"):
         scenario.checkpointer.checkpoint("7", 1)
 
 
@@ -175,7 +175,7 @@ def test_a_limit_before_the_end_of_the_shard_is_not_its_end():
 
 
 def test_state_is_bytes():
-    with pytest.raises(InvalidCheckpointError, match="state must be bytes"):
+    with pytest.raises(InvalidCheckpointError, match="state"):
         Scenario().checkpointer.prepare_checkpoint(state="text")
 
 

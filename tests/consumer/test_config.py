@@ -210,7 +210,7 @@ def test_failure_policies():
     own = Own()
     assert ConsumerConfig(on_handler_error=own).error_policy is own
     for wrong in (Own, "bisect", None, 5):
-        with pytest.raises(ConfigError, match=r"on_handler_error=.*another object with a method decide"):
+        with pytest.raises(ConfigError, match="on_handler_error="):
             ConsumerConfig(on_handler_error=wrong)
 
 
@@ -250,7 +250,7 @@ def test_billed_reads_are_rarer_at_rest():
 def test_http2_needs_its_package(monkeypatch):
     assert RetrievalConfig(retrieval_mode="fanout", fanout_http="2").fanout_http == "2"
     monkeypatch.setattr("kinesis_sdk.consumer.config.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"fanout_http.*the extra 'http2'"):
+    with pytest.raises(ConfigError, match=r"fanout_http.*http2"):
         RetrievalConfig(retrieval_mode="fanout", fanout_http="2")
 
 

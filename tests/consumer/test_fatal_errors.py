@@ -235,7 +235,7 @@ def test_a_worker_goes_on_with_the_threads_it_has(monkeypatch, pool, times, conc
         assert worker.health().error is None
     assert sorted(scenario.got, key=int) == [b"%d" % n for n in range(30)]
     assert owners(scenario) == [None, None, None]
-    assert f"pool {pool}: cannot start another thread, continuing with 0" in caplog.text
+    assert f"pool {pool}: cannot start" in caplog.text
 
 
 def test_a_callback_that_runs_without_the_pool_cannot_wait_for_itself(monkeypatch):
@@ -262,7 +262,7 @@ def test_a_worker_without_its_loops_does_not_start_and_takes_no_lease(monkeypatc
     scenario = Scenario()
     store = InMemoryLeaseStore()
     worker = scenario.worker(lease_store=store)
-    with pytest.raises(ConsumerError, match="cannot start the threads of the worker"):
+    with pytest.raises(ConsumerError, match="threads of the worker"):
         worker.start()
     assert not worker.health().running
     assert [lease.owner for lease in store.list()] == [None, None]

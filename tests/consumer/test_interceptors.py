@@ -161,7 +161,7 @@ def test_other_positions_are_refused(stream: TestStream, lie: Any) -> None:
     seen: list[Any] = []
     outer = Span("a")
     stream.put("k", b"a", b"b")
-    with pytest.raises(HandlerError, match=r"Upper\.on_batch yielded"):
+    with pytest.raises(HandlerError, match=r"Upper\.on_batch"):
         consume(stream, handlers(seen, 0)["function"](), outer, Upper(lie), policy="stop")
     assert seen == []
     assert outer.heard[-1][:2] == ("a", "raised"), "those outside are told"
@@ -282,7 +282,7 @@ def test_they_stand_around_checkpoints_which_do_not_depend_on_them(
     (lease,) = worker.leases.scan().leases
     assert str(lease.checkpoint) == f"{last}/0"
     assert heard.heard == [f"orders shardId-000000000000 {last}/0"]
-    assert ("on_checkpoint raised (1 times so far)" in caplog.text) is bool(fails)
+    assert ("on_checkpoint raised" in caplog.text) is bool(fails)
 
 
 def test_an_error_of_a_checkpoint_is_shown_and_cannot_be_suppressed(

@@ -136,7 +136,7 @@ def test_a_take_over_between_two_copies_looks_up(scene: Scene, caplog: pytest.Lo
     assert scene.looked_up == [PARENT]
     assert scene.count(catalogue.REPETITION_LOOK_UP_BYTES) > 100
     assert scene.count(catalogue.REPETITION_LOOK_UPS_OVER_BUDGET) == 0
-    assert "dropped 2 repeated and 0 misplaced user records" in caplog.text
+    assert "dropped 2 repeated" in caplog.text
     assert sorted(int(data) for data in scene.fleet.data()) == [1, 2, 3, 4]
 
 
@@ -236,7 +236,7 @@ def test_a_record_whose_name_was_taken_is_named_in_the_log_and_counted(
     assert list(map(int, scene.fleet.data())) == [3]
     assert scene.count(catalogue.REPETITIONS_DROPPED) == 1
     assert scene.count(catalogue.NAMES_DROPPED) == named
-    assert ("dropped 1 user records that were put for the first time, from 4" in caplog.text) is bool(named)
+    assert ("dropped 1 user records" in caplog.text) is bool(named)
 
 
 def test_a_look_up_beyond_its_budget_delivers_and_counts(
@@ -255,7 +255,7 @@ def test_a_look_up_beyond_its_budget_delivers_and_counts(
     assert scene.count(catalogue.REPETITIONS_UNKNOWN) == 2
     assert scene.count(catalogue.REPETITION_LOOK_UPS_OVER_BUDGET) == 1
     assert scene.count(catalogue.REPETITION_LOOK_UP_BYTES) == 0
-    assert "max_look_up_bytes ended a search for earlier copies, most of it for record " in caplog.text
+    assert "max_look_up_bytes ended" in caplog.text
 
 
 def test_a_look_up_that_is_denied_delivers_and_counts(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -274,7 +274,7 @@ def test_a_look_up_that_is_denied_delivers_and_counts(scene: Scene, caplog: pyte
     scene.fleet.run(40)
     assert Counter(scene.fleet.data())[b"1"] == 2
     assert scene.count(catalogue.REPETITIONS_UNKNOWN) == 1
-    assert "cannot be searched for earlier copies of records" in caplog.text
+    assert "cannot be searched" in caplog.text
 
 
 def test_a_read_that_is_restarted_during_a_look_up_begins_again(scene: Scene) -> None:
@@ -466,9 +466,8 @@ def test_a_look_up_that_waits_for_the_read_limits_is_no_progress() -> None:
     scene.fleet.run(40)
     health = next(one for one in engine.shard_health() if one.last_error)
     assert health.last_error is not None
-    assert health.last_error.startswith(
-        f"searching shard {PARENT} for earlier copies of records: ThrottledError"
-    )
+    assert f"searching shard {PARENT}" in health.last_error
+    assert "ThrottledError" in health.last_error
     assert health.seconds_since_progress > 20
     scene.fleet.aws.faults.remove(fault)
     scene.fleet.run(40)
@@ -522,9 +521,8 @@ def test_a_look_up_beside_a_subscription(monkeypatch: pytest.MonkeyPatch, breaks
     assert fleet.data() == [b"1"], "everything waits for the look-up"
     (health,) = engine.shard_health()
     assert health.last_error is not None
-    assert health.last_error.startswith(
-        f"searching shard {PARENT} for earlier copies of records: ThrottledError"
-    )
+    assert f"searching shard {PARENT}" in health.last_error
+    assert "ThrottledError" in health.last_error
     calls = fleet.aws.stats()["calls"]
     assert calls["GetRecords"] < 3 * pause, "it backs off: less than one call a second"
     fleet.aws.faults.remove(throttled)

@@ -262,7 +262,7 @@ def test_a_clean_stop_does_not_wait_for_the_damaged_row_of_the_other_parent_of_a
     assert [health.state for health in engine.shard_health()] == [ShardState.SHUTTING_DOWN], "at its end"
     fleet.stop("a")
     assert fleet.run(10, lambda: fleet.engines == {})
-    assert f"shard {key(0)}: leaving the end of the shard to the next owner" in caplog.text
+    assert f"{key(0)}: leaving the end" in caplog.text
     row = fleet.store.get(key(0))
     assert row.owner is None
     assert not row.is_finished
@@ -298,7 +298,7 @@ def test_a_row_that_is_damaged_on_its_way_to_a_stopping_worker_does_not_end_it_w
     fleet.stop("b")
     assert fleet.run(20, lambda: "b" not in fleet.engines)
     assert engine.error is None
-    assert "failed to pass incoming leases on: " in caplog.text
+    assert "incoming leases" in caplog.text
 
 
 def test_cycles_and_what_waits_for_them_are_found():
@@ -344,7 +344,7 @@ def test_circular_parents_are_a_stall_and_a_problem(parents, caplog):
     for shard_id in stuck:
         assert "form a cycle" in str(health[shard_id].stall)
         assert "form a cycle" in health[shard_id].last_error
-        assert f"shard {shard_id}: stalled: the parents of its shard form a cycle" in caplog.text
+        assert f"{shard_id}: stalled: " in caplog.text
     assert health[key(2)].stall is None
     for child in parents:
         fleet.table.update_item(
@@ -430,9 +430,9 @@ def test_a_row_that_cannot_be_written_costs_its_own_shard_and_not_the_fleet(capl
     fleet.store.rows = frozenset({key(0)})
     fleet.run(60)  # held, given up at the renewal, tried by the other worker, and again
     assert set(fleet.engines) == {"a", "b"}
-    assert "its row cannot be written" in problems(fleet)[key(0)]
+    assert "be written" in problems(fleet)[key(0)]
     assert key(0) in problems(fleet, "b")
-    assert any(f"lease {key(0)}: needs repair: its row cannot be written" in e for e in errors(caplog))
+    assert any(f"{key(0)}: needs repair: " in e for e in errors(caplog))
     assert not any("fatal" in line for line in errors(caplog))
     fleet.put(40)
     fleet.run(30)
@@ -567,7 +567,7 @@ def test_a_scan_that_never_ends_is_rejected(repeat, scans):
 def test_a_worker_does_not_start_on_a_table_whose_scan_never_ends():
     fleet = on_dynamodb(1, config=CONFIG)
     fleet.store._client, _ = endless(fleet.aws.client("dynamodb"), repeat=True)
-    with pytest.raises(ProtocolError, match="a page token was repeated"):
+    with pytest.raises(ProtocolError, match="page token"):
         fleet.add("a")
 
 

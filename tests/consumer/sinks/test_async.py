@@ -164,7 +164,7 @@ def test_the_end_of_a_shard_that_the_sink_has_already_is_told_on_the_event_loop(
 def test_plain_functions_need_a_sink_without_coroutines():
     house = House(sink=AsyncMemory())
     house.add("w1")
-    with pytest.raises(SinkError, match="needs a coroutine function as handler"):
+    with pytest.raises(SinkError, match="coroutine function"):
         house.put_and_run(5, 30)
     assert house.data == []
 
@@ -180,7 +180,7 @@ def test_a_coroutine_needs_a_sink_whose_statements_wait_for_nobody(database):
         raise AssertionError("not to be reached")
 
     house.fleet.add("w1", handle)
-    with pytest.raises(SinkError, match=r"cannot serve a coroutine.*AsyncSqlSink"):
+    with pytest.raises(SinkError, match="AsyncSqlSink"):
         house.put_and_run(5, 30)
 
 

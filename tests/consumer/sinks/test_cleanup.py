@@ -128,7 +128,7 @@ def test_a_sink_whose_clean_up_fails_stops_no_worker(caplog):
     house.put_and_run(5, 3600)
     assert sorted(house.data) == sorted(house.fleet.sent)
     assert rows(house) == [0, 1, 2]
-    assert "the clean-up of positions in the sink failed" in caplog.text
+    assert "clean-up of positions" in caplog.text
 
 
 def test_a_bug_in_the_sink_is_logged(caplog):
@@ -195,7 +195,7 @@ def test_a_sink_with_coroutines(caplog):
     house.fleet.split()
     house.put_and_run(10, 30 * 3600)
     assert rows(house) == [1, 2]
-    assert "its position in the sink was deleted" in caplog.text
+    assert "sink was deleted" in caplog.text
 
 
 def test_a_sink_that_hangs_holds_up_one_check_only():

@@ -104,7 +104,7 @@ def begun():
 def test_too_many_effects_name_the_record(begun):
     for number in range(MAX_ACTIONS):
         begun.handle.put(user_record(number), TableName="effects", Item={"id": {"S": f"{number}"}})
-    with pytest.raises(EffectRejectedError, match=r"record 99/3: its effect is number 100 .* accepts 99"):
+    with pytest.raises(EffectRejectedError, match=r"record 99/3: .* 100 .* 99"):
         begun.handle.put(user_record(99), TableName="effects", Item={"id": {"S": "99"}})
     assert begun.commit(SinkRow(fence=1))
     assert len(begun.tables.items()) == MAX_ACTIONS, "DynamoDB accepts what is not refused"
@@ -116,9 +116,9 @@ def test_too_many_bytes_name_the_record(begun):
         begun.handle.put(
             user_record(number), TableName="effects", Item={"id": {"S": f"{number}"}, "body": body}
         )
-    with pytest.raises(EffectRejectedError, match=r"record 10/3: with its effect of 399\d+ bytes"):
+    with pytest.raises(EffectRejectedError, match=r"record 10/3: .* 399\d+ bytes"):
         begun.handle.put(user_record(10), TableName="effects", Item={"id": {"S": "10"}, "body": body})
-    with pytest.raises(EffectRejectedError, match=r"record 11/3: its item has \d+ bytes, .* 409600"):
+    with pytest.raises(EffectRejectedError, match=r"record 11/3: .* 409600"):
         begun.handle.put(
             user_record(11), TableName="effects", Item={"id": {"S": "11"}, "body": {"B": b"x" * 409_600}}
         )
@@ -129,15 +129,15 @@ def test_two_effects_on_one_item_name_both_records(begun):
     begun.handle.put(user_record(2), TableName="pairs", Item={"a": {"S": "x"}, "b": {"S": "1"}})
     begun.handle.put(user_record(3), TableName="pairs", Item={"a": {"S": "x"}, "b": {"S": "2"}})
     for method in ("delete", "check", "update"):
-        with pytest.raises(EffectRejectedError, match=r"record 4/3: .* as that of record 1/3"):
+        with pytest.raises(EffectRejectedError, match=r"record 4/3: .*record 1/3"):
             getattr(begun.handle, method)(user_record(4), TableName="effects", Key={"id": {"S": "x"}})
-    with pytest.raises(EffectRejectedError, match=r"record 5/3: .* as that of record 3/3"):
+    with pytest.raises(EffectRejectedError, match=r"record 5/3: .*record 3/3"):
         begun.handle.put(user_record(5), TableName="pairs", Item={"b": {"S": "2"}, "a": {"S": "x"}})
     assert begun.commit(SinkRow(fence=1))
 
 
 def test_a_table_of_another_region_names_the_record(begun):
-    with pytest.raises(EffectRejectedError, match=r"record 1/3: table other is in region eu-west-9"):
+    with pytest.raises(EffectRejectedError, match=r"record 1/3: .*eu-west-9"):
         begun.handle.put(
             user_record(1),
             TableName="arn:aws:dynamodb:eu-west-9:123456789012:table/other",
@@ -146,7 +146,7 @@ def test_a_table_of_another_region_names_the_record(begun):
 
 
 def test_an_incomplete_effect_names_the_record(begun):
-    with pytest.raises(EffectRejectedError, match="record 1/3: Update needs TableName and Key"):
+    with pytest.raises(EffectRejectedError, match=r"record 1/3: .*TableName"):
         begun.handle.update(user_record(1), TableName="effects")
 
 

@@ -168,7 +168,7 @@ def test_a_sink_that_fails_for_a_moment_stops_no_worker(call, policy):
     house.add("w1")
     house.put_and_run(5, 20)
     assert house.data == []
-    assert "the database is away" in house.errors("w1")[0]
+    assert "is away" in house.errors("w1")[0]
     house.sink.failing = None
     house.fleet.run(60)
     assert house.data == house.fleet.sent
@@ -226,7 +226,7 @@ def test_children_wait_for_their_parents_end_in_a_sink_that_went_back(caplog):
     assert house.sink.effects == backup[0]
     (child, _) = house.fleet.engines["w2"].shard_health()
     assert child.state is ShardState.WAITING_ON_PARENTS
-    assert f"its parent {SHARD} has ended in the lease table" in child.last_error
+    assert f"parent {SHARD} has ended" in child.last_error
     assert "leases rewind" in caplog.text
 
     house.change_lease(checkpoint=backup[1][KEY].position, owner=None)
@@ -260,7 +260,7 @@ def test_a_sink_that_is_new_starts_at_the_lease(caplog):
     house.add("w1")
     house.put_and_run(5, 30)
     assert house.data == house.fleet.sent[5:]
-    assert "the sink has no position" in caplog.text
+    assert "no position" in caplog.text
 
 
 @pytest.mark.parametrize("forward", [False, True])
@@ -292,7 +292,7 @@ def test_a_lease_table_that_was_deleted(caplog):
     house.put_and_run(5, 60)
     assert house.data == house.fleet.sent
     assert house.row.fence == fence + 1001
-    assert "the lease table was replaced or set back" in caplog.text
+    assert "lease table was replaced" in caplog.text
 
 
 def test_latest_is_pinned_until_the_first_commit():
@@ -347,7 +347,7 @@ def test_several_applications_share_a_sink():
 
 def test_checkpoints_of_the_lease_cannot_be_left_to_the_handler():
     """They follow the sink's position; without them, a sink that lost its data would start at the beginning."""
-    with pytest.raises(ConfigError, match=r"auto_checkpoint.*with a sink"):
+    with pytest.raises(ConfigError, match="auto_checkpoint"):
         Worker(
             "orders",
             application_name="totals",
@@ -400,7 +400,7 @@ def test_an_operator_who_fails_changes_nothing():
 
     with pytest.raises(RuntimeError):
         set_position(house.sink, KEY, before.position, fail)
-    with pytest.raises(SinkError, match="no position of totals"):
+    with pytest.raises(SinkError, match="position of totals"):
         set_position(house.sink, KEY._replace(lease_key="none"), before.position, fail)
 
     def race(_handle):

@@ -208,7 +208,7 @@ def test_a_handler_must_not_end_the_transaction(database):
         batch.transaction.commit()
 
     house.fleet.add("w1", handle)
-    with pytest.raises(SinkError, match="ended the sink's transaction by itself"):
+    with pytest.raises(SinkError, match="transaction by itself"):
         house.put_and_run(5, 30)
 
 
@@ -224,7 +224,7 @@ def test_tables_of_another_version_are_refused(database):
     sink.ensure_ready()
     with database.engine.begin() as connection:
         connection.execute(sqlalchemy.text("UPDATE kinesis_sdk_versions SET version = 7"))
-    with pytest.raises(SinkError, match=r"have version 7.* knows version 1"):
+    with pytest.raises(SinkError, match="version 7"):
         database.sink().ensure_ready()
 
 

@@ -67,7 +67,7 @@ def test_a_name_means_the_newest_stream_of_the_table() -> None:
 def test_a_table_without_a_stream_is_named() -> None:
     aws = with_table()
     for table in ("orders", "nothing"):
-        with pytest.raises(ResourceNotFoundError, match=f"table {table} has no stream"):
+        with pytest.raises(ResourceNotFoundError, match=f"table {table} "):
             DynamoDbStream(table).resolve(aws.client("dynamodbstreams"))
 
 
@@ -76,9 +76,9 @@ def test_a_damaged_list_is_an_error() -> None:
         def __init__(self, response: Any) -> None:
             self.list_streams = lambda **_: response
 
-    with pytest.raises(ProtocolError, match="no list of Streams"):
+    with pytest.raises(ProtocolError, match="Streams"):
         DynamoDbStream("orders").resolve(Damaged({}), lambda _: None)
-    with pytest.raises(ProtocolError, match="is not the ARN"):
+    with pytest.raises(ProtocolError, match="ARN"):
         DynamoDbStream("orders").resolve(Damaged({"Streams": [{"StreamLabel": "1", "StreamArn": "x"}]}))
 
 
@@ -92,14 +92,14 @@ class Decoder:
 
 
 def test_enhanced_fan_out_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match="DynamoDB Streams has no enhanced fan-out"):
+    with pytest.raises(ConfigError, match="enhanced fan-out"):
         worker(config=ConsumerConfig(retrieval=RetrievalConfig(retrieval_mode="fanout")))
-    with pytest.raises(ConfigError, match="a ChangeRecord decodes the changes"):
+    with pytest.raises(ConfigError, match="ChangeRecord"):
         worker(config=ConsumerConfig(deserializer=Decoder()))
 
 
 def test_several_tables_are_refused() -> None:
-    with pytest.raises(ConfigError, match="one worker for each stream"):
+    with pytest.raises(ConfigError, match="streams"):
         Worker(streams=[DynamoDbStream("orders")], application_name="copy", handler=lambda batch: None)  # type: ignore[list-item]
 
 
