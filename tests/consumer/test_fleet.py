@@ -67,30 +67,6 @@ def test_a_clean_stop_is_taken_over_within_a_scan():
     assert [event for event in fleet.events if event[1] == "a"][-1][3] == "shutdown_requested"
 
 
-def test_a_start_whose_calls_fail_replays_exactly():
-    """The pauses between its attempts are drawn from the runtime's generator, like everything else that is random."""
-
-    def start():
-        fleet = Fleet(seed=5)
-        fleet.aws.faults.add(Fault(kind="error", operation="ListShards", count=3))
-        fleet.add("w")
-        return fleet.clock.monotonic()
-
-    assert start() == start() > 0.5
-
-
-def test_a_restart_with_the_same_id_resumes_at_once():
-    fleet = Fleet(shards=2)
-    fleet.add("a")
-    fleet.run(5)
-    fleet.crash("a")
-    fleet.put(10)
-    restarted = fleet.clock.monotonic()
-    fleet.add("a")
-    assert fleet.run(60, fleet.all_delivered)
-    assert fleet.clock.monotonic() - restarted < 0.5
-
-
 def test_two_zombies_of_one_id_do_not_checkpoint_both():
     fleet = Fleet(shards=1)
     old = fleet.add("a")
@@ -173,16 +149,6 @@ def test_a_timestamp_from_before_the_stream_starts_at_its_beginning():
     fleet.put(10)
     fleet.add("a")
     assert fleet.run(10, fleet.all_delivered)
-
-
-def test_children_of_a_latest_start_begin_at_their_first_record():
-    config = ConsumerConfig(initial_position="LATEST")
-    fleet = Fleet(shards=1, config=config)
-    fleet.add("a")
-    fleet.run(2)
-    fleet.split()
-    fleet.put(30)
-    assert fleet.run(30, fleet.all_delivered)
 
 
 def test_faults_of_every_kind_only_delay_records():

@@ -244,18 +244,3 @@ def check_end(fleet: Fleet) -> None:
 )
 def test_random_runs_with_operators_keep_the_books(seed, actions, checkpoint):
     play(seed, actions, checkpoint=checkpoint)
-
-
-def test_the_books_see_a_rewind_that_is_overwritten():
-    """A test of the test: the counter was not raised, so the owner does not notice and goes on."""
-    fleet = Fleet(shards=1)
-    books = Books(fleet)
-    fleet.add("a", fleet.recorder("a"))
-    fleet.put(20)
-    fleet.run(5)
-    books.change("shardId-000000000000", ExtendedSequenceNumber(TRIM_HORIZON), free=False)
-    row = fleet.store.get("shardId-000000000000")
-    fleet.store._set(row.lease_key, counter=row.counter - 2)
-    fleet.put(5)
-    fleet.run(30)
-    assert len(books.missing()) == 20

@@ -7,8 +7,6 @@ from random import Random
 import pytest
 
 from kinesis_sdk.consumer.leases import Lease
-from kinesis_sdk.consumer.leases.intervals import retry_pause
-from tests.consumer.fleet.balance import unfair
 from tests.consumer.fleet.connection import TableFaults
 from tests.consumer.fleet.coordinators import CoordinatorFleet, FixedRateMeter
 from tests.consumer.fleet.runs import HORIZON, chaos, rest, settle
@@ -86,18 +84,6 @@ def test_the_articles_second_cluster():
     rest(fleet, 12)
 
 
-def test_the_articles_second_cluster_with_the_kcls_strategy():
-    config = HORIZON.with_fields(lease_strategy="kcl2", max_leases_to_steal_at_one_time=10)
-    fleet = fleet_of([f"a|{n}" for n in range(6)], 30, config)
-    fleet.run(100)
-    for n in range(6):
-        fleet.add(f"b|{n}")
-    fleet.run(300)
-    load = fleet.load()
-    assert sum(count for name, count in load.items() if name[0] == "a") in (17, 18)
-    assert (unfair(load) or "").startswith("group a has")
-
-
 def test_a_cold_start_takes_two_scans_and_takes_each_lease_once():
     fleet = fleet_of([f"w{n}" for n in range(10)], 100)
     fleet.run(2.5)
@@ -136,66 +122,6 @@ def lost_leases(rule, kind, chance, *, hours):
     fleet.table.take = take
     fleet.run(fleet.now + hours * 3600)
     return expired
-
-
-def expiries(*, interval, failover, timeout, pause, lost, slow, cycles, seed):
-    """Count how often a lease expires although its owner is alive, renewal by renewal.
-
-    Args:
-        interval: Seconds between renewals.
-        failover: Seconds.
-        timeout: Seconds after which an attempt without a response is abandoned.
-        pause: Maximum seconds before it is repeated; None repeats with the next renewal, at a fixed rate, as the KCL.
-        lost: Part of the writes without effect or answer.
-        slow: Part of the writes that take up to three seconds.
-        cycles: Renewals to try.
-        seed: For the generator.
-    """
-    rng = Random(seed)
-    now = written = 0.0
-    expired = 0
-    for _ in range(cycles):
-        due = now + interval
-        while True:
-            duration = rng.random() * 3 if rng.random() < slow else 0.01
-            if rng.random() >= lost and duration <= timeout:
-                break
-            due += interval if pause is None else timeout + pause * (0.4 + 0.6 * rng.random())
-        # From effect to effect is what peers see; the next renewal counts from when this one was sent.
-        expired += due + duration - written > failover
-        now, written = due, due + duration
-    return expired
-
-
-@pytest.mark.parametrize(
-    ("lost", "slow"),
-    [(0.01, 0.0), (0.05, 0.0), (0.1, 0.0), (0.2, 0.0), (0.3, 0.0), (0.05, 0.02), (0.05, 0.3)],
-)
-def test_sparse_renewals_lose_no_more_leases_than_those_of_the_kcl(lost, slow):
-    """The same time, the same table; the KCL's calls are granted to fail or succeed without ever blocking it.
-
-    The trade is in the last case: where a third of all writes take seconds, the KCL's longer slack is worth its price.
-    """
-    seconds = 200_000
-
-    def count(config, timeout, pause, seed):
-        interval = config.leases.renew_interval
-        return expiries(
-            interval=interval,
-            failover=config.leases.failover_time,
-            timeout=timeout,
-            pause=pause,
-            lost=lost,
-            slow=slow,
-            cycles=int(seconds / interval),
-            seed=seed,
-        )
-
-    kcl = HORIZON.with_fields(lease_renewal_schedule="kcl2")
-    ours = count(HORIZON, HORIZON.leases.call_timeout, retry_pause(HORIZON.leases.failover_time), 1)
-    theirs = count(kcl, kcl.leases.renew_interval, None, 2)
-    within_chance = ours <= theirs + 3 * (theirs + 1) ** 0.5
-    assert within_chance == (slow < 0.1), (ours, theirs)
 
 
 @pytest.mark.fuzz

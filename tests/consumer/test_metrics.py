@@ -480,17 +480,6 @@ def test_a_crash_is_seen_in_the_survivors_numbers():
     assert fleet.worker("CurrentLeases", "b").last == 4
 
 
-def test_a_frozen_worker_lost_its_leases_once_each():
-    fleet = Measured(shards=2, config=CONFIG)
-    fleet.add("a")
-    fleet.run(20)
-    fleet.add("b")
-    fleet.freeze("a", 60)
-    fleet.run(100)
-    assert fleet.worker("LostLeases", "a").total == 2
-    assert fleet.worker("LostLeases", "b") is None
-
-
 def test_a_stop_and_a_handoff_lose_no_lease():
     fleet = Measured(shards=2, config=CONFIG)
     fleet.add("a")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kinesis_sdk.common.errors import LeaseLostError, RestartShardError, TransientLeaseStoreError
+from kinesis_sdk.common.errors import RestartShardError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import InMemorySink, RecordHandler, RetryBatch
 from kinesis_sdk.consumer.leases import Conflict
@@ -68,37 +68,6 @@ def test_a_rewind_is_noticed_in_the_next_scan_and_repeats_exactly_its_window(pha
     assert fleet.store.get(key(0)).checkpoint == numbers[-1]
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert any(f"checkpoint {numbers[-1]} became {target}" in text for text in warnings)
-
-
-def test_an_idle_owner_that_never_writes_notices_too():
-    """It used to notice with its next renewal, up to 6.7 s later."""
-    fleet = consumed(checkpoint=False)
-    written_at = fleet.clock.monotonic()
-    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON))
-    fleet.run(3)
-    assert after(fleet, written_at, "lease_lost") - written_at <= NOTICE
-    assert Counter(fleet.data()) == dict.fromkeys(fleet.sent, 2)
-
-
-def test_late_calls_on_the_checkpointer_of_the_lost_lease_are_refused():
-    fleet = Fleet()
-    checkpointers = []
-
-    def handle(batch):
-        if not checkpointers or checkpointers[-1] is not batch.checkpointer:
-            checkpointers.append(batch.checkpointer)
-
-    fleet.add("a", handle)
-    fleet.put(10)
-    fleet.run(5)
-    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON))
-    fleet.run(5)
-    old, new = checkpointers
-    row = fleet.store.get(key(0))
-    with pytest.raises(LeaseLostError, match="changed from outside"):
-        old.checkpoint()
-    assert fleet.store.get(key(0)) == row
-    assert new.last_checkpoint == row.checkpoint
 
 
 def test_a_change_during_a_call_never_makes_two_consumers():

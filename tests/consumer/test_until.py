@@ -154,26 +154,6 @@ def test_a_second_run_until_the_same_moment_takes_no_lease():
 # Handlers
 
 
-def test_a_failing_last_callback_is_retried_until_it_checkpoints():
-    fleet = a_fleet("now", shards=1)
-    fleet.put(5)
-    base = fleet.recorder("a", checkpoint=False, last_words=True)
-    left = [3]
-
-    class Failing(base):
-        def shutdown_requested(self, checkpointer):
-            if left[0]:
-                left[0] -= 1
-                raise RuntimeError("the sink is not ready")
-            super().shutdown_requested(checkpointer)
-
-    fleet.add("a", Failing)
-    assert fleet.run(30, ended(fleet))
-    assert not left[0]
-    assert len(fleet.data()) == 5
-    assert not fleet.store.list()[0].checkpoint.is_sentinel
-
-
 def test_a_handler_that_never_checkpoints_still_ends(caplog):
     fleet = a_fleet("now", shards=1)
     fleet.put(5)

@@ -25,7 +25,6 @@ from kinesis_sdk.consumer import (
     DynamoDBLeaseStore,
     InMemoryLeaseStore,
     Lease,
-    RecordHandler,
     Worker,
 )
 from kinesis_sdk.testing import Fault
@@ -114,23 +113,6 @@ def test_a_handler_that_exits_is_not_swallowed():
         scenario.worker(handle).run()
 
 
-def test_a_hung_handler_does_not_block_stop_forever():
-    scenario = Scenario()
-    scenario.put(b"0")
-    release = threading.Event()
-    entered = threading.Event()
-
-    def handle(batch):
-        entered.set()
-        release.wait(HANG)
-
-    worker = scenario.worker(handle)
-    worker.start()
-    assert entered.wait(HANG)
-    assert not worker.stop(0.2)
-    release.set()
-
-
 @pytest.mark.parametrize("form", ["run", "with", "async with"])
 def test_a_stop_takes_at_most_the_stop_timeout(form, caplog):
     scenario = Scenario()
@@ -161,18 +143,6 @@ def test_a_stop_takes_at_most_the_stop_timeout(form, caplog):
         release.set()
     with pytest.raises(ConfigError, match="stop_timeout=-1"):
         scenario.worker(stop_timeout=-1)
-
-
-def test_a_worker_in_an_event_loop():
-    scenario = Scenario()
-    scenario.put(b"0")
-
-    async def embed():
-        async with scenario.worker():
-            await asyncio.to_thread(scenario.wait, 1)
-
-    asyncio.run(embed())
-    assert scenario.got == [b"0"]
 
 
 def test_an_embedded_worker_raises_what_ended_it():
@@ -307,27 +277,6 @@ def test_worker_ids_are_unique():
         Worker("orders", application_name="billing", handler=lambda batch: None) for _ in range(2)
     )
     assert first.worker_id != second.worker_id
-
-
-def test_the_class_form_gets_one_handler_per_shard():
-    scenario = Scenario(shards=3)
-    scenario.put(*[b"%d" % n for n in range(30)])
-    made = []
-
-    class Handler(RecordHandler):
-        def __init__(self):
-            made.append(self)
-            self.shards = set()
-
-        def process_records(self, batch):
-            self.shards.add(batch.shard_id)
-            batch.checkpoint()
-            scenario.handle(batch)
-
-    with scenario.worker(Handler):
-        scenario.wait(30)
-    assert len(made) == 3
-    assert all(len(handler.shards) <= 1 for handler in made)
 
 
 def test_health_says_that_a_worker_drains():

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.once import memory, reader
 from tests.fuzz import how_many
 from tests.once_model.simulated import Outcome, play
 
@@ -69,31 +68,3 @@ def test_the_schedules_store_records_twice_and_a_clock_ahead_shows_them() -> Non
     assert repeated > 2, "lost responses and late writes make copies"
     twice = any(len(outcome.delivered.get(name, ())) > 1 for outcome in ahead for name in outcome.idempotent)
     assert twice, "dates that are too late hide a late original, as documented"
-
-
-def test_without_idempotent_records_are_delivered_twice() -> None:
-    outcomes = (play(seed, idempotent=False) for seed in range(30))
-
-    assert any(len(found) > 1 for outcome in outcomes for found in outcome.delivered.values())
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "broken"),
-    [
-        (memory.Segment, "_limit", lambda *_: 1 << 60),
-        (reader, "EARLY_MILLIS", -(10**9)),
-        (reader.RunReader, "_drop_misplaced", lambda *_: True),
-    ],
-    ids=["memory without positions", "late copies are not suspect", "misplaced copies are delivered"],
-)
-def test_the_schedules_find_a_reader_that_leaves_out_a_rule(
-    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, broken: object
-) -> None:
-    monkeypatch.setattr(owner, name, broken)
-
-    outcomes = (play(seed) for seed in range(200))
-
-    assert any(
-        outcome.delivered != {name: found for name, found in outcome.expected.items() if found}
-        for outcome in outcomes
-    )

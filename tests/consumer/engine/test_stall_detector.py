@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinesis_sdk.common.errors import HandlerError, LeaseLostError
+from kinesis_sdk.common.errors import LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.once.reader import RunReader
 from kinesis_sdk.common.once.table import REPEAT, Run
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer import (
     ConsumerConfig,
     InMemoryLeaseStore,
@@ -369,34 +369,15 @@ def test_a_stop_does_not_write_over_a_repaired_row():
 # What else shows only in a whole worker
 
 
-def test_latest_is_pinned_before_the_handler_knows():
-    fleet = Fleet(config=ConsumerConfig())
-    pins = []
-
-    class Slow(RecordHandler):
-        def initialize(self, shard):
-            pins.append(fleet.store.get(shard.shard_id).initial_timestamp_millis)
-            fleet.put(5)
-            fleet.clock.advance(3)
-
-        def process_records(self, batch):
-            fleet.note("a", batch)
-
-    fleet.add("a", Slow)
-    start = fleet.clock.time()
-    fleet.run(20)
-    assert fleet.store.get("shardId-000000000000").checkpoint.sequence_number == LATEST
-    assert abs(pins[0] / 1000 - start) <= 2.5
-    assert fleet.data() == fleet.sent, "what came during initialize is not skipped"
-
-
-@pytest.mark.parametrize("auto", [True, None])
-def test_automatic_checkpoints_for_classes(auto):
+@pytest.mark.parametrize(
+    ("is_class", "auto", "expected"), [(True, True, True), (True, None, False), (False, False, False)]
+)
+def test_automatic_checkpoints(is_class, auto, expected):
     fleet = Fleet(config=ConsumerConfig(initial_position="TRIM_HORIZON", auto_checkpoint=auto))
     fleet.put(5)
-    fleet.add("a", fleet.recorder("a", checkpoint=False))
+    fleet.add("a", fleet.recorder("a", checkpoint=False) if is_class else None)
     fleet.run(12)
-    assert fleet.store.get("shardId-000000000000").is_started == bool(auto)
+    assert fleet.store.get("shardId-000000000000").is_started is expected
 
 
 def test_automatic_checkpoints_by_records():
@@ -409,14 +390,6 @@ def test_automatic_checkpoints_by_records():
     fleet.put(1)
     fleet.run(5)
     assert fleet.store.get("shardId-000000000000").is_started
-
-
-def test_functions_without_automatic_checkpoints():
-    fleet = Fleet(config=ConsumerConfig(initial_position="TRIM_HORIZON", auto_checkpoint=False))
-    fleet.put(5)
-    fleet.add("a")
-    fleet.run(60)
-    assert not fleet.store.get("shardId-000000000000").is_started
 
 
 def test_coroutine_callbacks_of_a_class():
@@ -486,19 +459,6 @@ def test_a_rejected_batch_returns_its_memory_to_the_budget():
     fleet.check_order()
     assert len(fleet.data()) == 60, "nothing twice"
     assert engine._budget.used < 1024 * 1024
-
-
-def test_the_stopping_policy_still_raises_from_a_concurrent_call():
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", concurrency=4, on_handler_error="stop")
-    fleet = Fleet(config=config)
-    fleet.put(5)
-
-    def handle(batch):
-        raise ValueError("x")
-
-    fleet.add("a", handle)
-    with pytest.raises(HandlerError):
-        fleet.run(10)
 
 
 def test_abandoned_calls_return_their_budget_when_they_end():

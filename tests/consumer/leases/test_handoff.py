@@ -254,33 +254,6 @@ def test_a_java_leader_moves_a_java_workers_lease_to_us(batch):
     fleet.check_order()
 
 
-def test_a_java_leader_forces_our_lease_away():
-    """Its plain assignment after its timeout: the counter fences us."""
-    fleet = on_dynamodb(1)
-    engine = add(fleet, "py")
-    fleet.run(5)
-    leader = JavaLeader(fleet)
-    leader.start_handoff(key(0), "py", "java")
-    leader.assign(key(0), "java")
-    fleet.run(4)
-    assert not [*engine.coordinator.held]
-    assert fleet.events[-1][3] == "lease_lost"
-
-
-def test_an_assignment_without_a_handoff_is_found_and_consumed():
-    fleet = on_dynamodb(1)
-    java = JavaWorker(fleet, "java", v3=True)
-    add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
-    fleet.run(0.01)
-    java.take(key(0))
-    fleet.add_script("java", java)
-    fleet.run(8)
-    fleet.crash("java")
-    JavaLeader(fleet).assign(key(0), "py")
-    fleet.put(5)
-    assert fleet.run(1.5, fleet.all_delivered)
-
-
 def test_leases_of_a_kcl_2_worker_are_taken_plainly():
     fleet = on_dynamodb(2)
     java = JavaWorker(fleet, "java", v3=False)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import BalancedStrategy, TakeReason
 from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
 from kinesis_sdk.consumer.leases.strategies.by_count import fair_shares
@@ -19,7 +18,6 @@ from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.leases.balanced_plans import NO_LIMIT, lease, moves, plan, reasons, rounds
 from tests.fuzz import how_many
 
-HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 STRATEGIES = [BalancedStrategy(), BalancedStrategy(by_throughput=False), Kcl2Strategy()]
 
 

@@ -189,19 +189,6 @@ def test_without_groups_no_standby_heartbeat_is_written():
     assert not any(row.standby_heartbeats for row in fleet.table.list())
 
 
-def test_a_standby_costs_as_much_as_a_lease():
-    fleet = CoordinatorFleet(shards_at_start=1, config=HORIZON, drifting=False)
-    fleet.add("a|0")
-    fleet.run(5)
-    waiting = fleet.add("b|0")
-    fleet.run(30)
-    before = waiting.connection.writes
-    fleet.run(630)
-    assert (waiting.connection.writes - before) / 10 == pytest.approx(
-        60 / HORIZON.leases.renew_interval, abs=0.3
-    )
-
-
 def test_a_clean_stop_removes_the_standby_heartbeat():
     fleet = Fleet(shards=1, config=HORIZON)
     for name in ("a|0", "b|0"):

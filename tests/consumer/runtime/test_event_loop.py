@@ -12,12 +12,11 @@ from kinesis_sdk.consumer import (
     ConsumerConfig,
     InMemoryLeaseStore,
     LeaseConfig,
-    RecordHandler,
     RetrievalConfig,
 )
 from kinesis_sdk.consumer.runtime.threads import EventLoopThread
 from tests import HANG
-from tests.consumer.worker_scenario import QUICK, Scenario
+from tests.consumer.worker_scenario import Scenario
 
 ONE_THREAD = ConsumerConfig(
     initial_position="TRIM_HORIZON",
@@ -155,24 +154,3 @@ def test_an_immediate_stop_cancels_and_checkpoints_nothing():
     (item,) = scenario.aws.client("dynamodb").scan(TableName="billing")["Items"]
     assert item["checkpoint"]["S"] == "TRIM_HORIZON"
     assert item["leaseOwner"]["S"] == worker.worker_id, "left to expire"
-
-
-def test_a_class_sets_how_many_keys_are_processed_concurrently():
-    scenario = Scenario(shards=1)
-    scenario.put(*[b"%d" % n for n in range(50)])
-    barrier = threading.Barrier(3, timeout=HANG)
-    first = []
-
-    class Handler(RecordHandler):
-        concurrency = 3
-
-        def process_records(self, batch):
-            if len(first) < 3:
-                first.append(batch.records[0].partition_key)
-                barrier.wait()
-            scenario.handle(batch)
-
-    with scenario.worker(Handler, config=QUICK, lease_store=InMemoryLeaseStore()):
-        scenario.wait(50)
-    assert len(set(first)) == 3
-    assert len(scenario.got) == 50

@@ -185,15 +185,6 @@ def test_misplaced_aggregates(mode, caplog):
 # Failing handlers
 
 
-def test_a_failed_batch_is_delivered_again_and_never_passed_over():
-    scene = Scene(got(1, 2), got(3))
-    scene.errors = [RuntimeError("x"), RuntimeError("y"), None]
-    scene.run(20)
-    assert scene.delivered == [b"1", b"2", b"3"]
-    assert scene.consumer.progress.records_delivered == 3
-    assert scene.row.checkpoint == at(3)
-
-
 def test_no_checkpoint_passes_over_a_failed_batch():
     scene = recorded(got(1), got(2, 3), fail={})
     fails = {"process": 0}
@@ -207,21 +198,6 @@ def test_no_checkpoint_passes_over_a_failed_batch():
     # shutdown_requested checkpoints "everything": that is record 1, not the failed batch behind it.
     assert scene.row.checkpoint == at(1)
     assert scene.row.owner is None
-
-
-def test_records_checkpointed_before_the_failure_are_not_delivered_again():
-    scene = Scene(got(1, 2, 3))
-    calls = []
-
-    def handle(batch):
-        calls.append([record.data for record in batch.records])
-        if len(calls) == 1:
-            batch.checkpoint(batch.records[0])
-            raise RuntimeError("x")
-
-    scene.use(handle)
-    scene.run()
-    assert calls == [[b"1", b"2", b"3"], [b"2", b"3"]]
 
 
 def test_the_stop_policy_raises_with_the_cause():

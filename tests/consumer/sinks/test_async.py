@@ -124,26 +124,6 @@ def test_a_hook_of_either_kind_sets_a_record_aside_with_its_position(sink, is_co
     assert len(loops) == 1, "the position has passed the record"
 
 
-def test_a_sink_that_was_restored_continues_where_its_effects_end():
-    """The position of the sink decides, not that of the lease."""
-    sink = AsyncMemory()
-    house = House(sink=sink)
-
-    async def handle(batch):
-        batch.transaction.extend(("w1", record.data) for record in batch.records)
-
-    house.fleet.add("w1", handle)
-    house.put_and_run(5, 5)
-    backup = (list(sink.inner.effects), dict(sink.inner.rows))
-    house.put_and_run(5, 5)
-    house.fleet.stop("w1")
-    house.fleet.run(5)
-    sink.inner.effects, sink.inner.rows = backup
-    house.fleet.add("w2", handle)
-    house.put_and_run(5, 10)
-    assert house.data == house.fleet.sent
-
-
 def test_the_end_of_a_shard_that_the_sink_has_already_is_told_on_the_event_loop():
     told = []
 

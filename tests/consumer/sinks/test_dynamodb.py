@@ -11,7 +11,6 @@ from kinesis_sdk.common.errors import (
     SinkError,
     TransientSinkError,
 )
-from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
 from kinesis_sdk.consumer.sinks.dynamodb import MAX_ACTIONS, DynamoDBSink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing import FakeAws
@@ -148,35 +147,6 @@ def test_a_table_of_another_region_names_the_record(begun):
 def test_an_incomplete_effect_names_the_record(begun):
     with pytest.raises(EffectRejectedError, match=r"record 1/3: .*TableName"):
         begun.handle.update(user_record(1), TableName="effects")
-
-
-def test_a_limit_is_a_failure_of_the_batch_that_bisection_cures():
-    """Two effects for each record, and a maximum of 99 records."""
-    tables = Tables()
-    letters = []
-    config = ConsumerConfig(
-        initial_position="TRIM_HORIZON", on_handler_error=BisectBatch(dead_letter=letters.append, attempts=1)
-    )
-    house = House(sink=tables.sink(), config=config)
-
-    def handle(batch):
-        for record in batch.records:
-            write(batch.transaction, (batch.shard_id, record.id, record.data))
-            batch.transaction.put(
-                record,
-                TableName="effects",
-                Item={
-                    "id": {"S": record.id + "+"},
-                    "shard": {"S": "second"},
-                    "data": {"S": record.data.decode()},
-                },
-            )
-
-    house.fleet.add("w1", handle)
-    house.put_and_run(90, 60)
-    assert letters == []
-    assert [data for shard, _, data in tables.effects() if shard != "second"] == house.fleet.sent
-    assert len(tables.items()) == 180
 
 
 def test_a_condition_of_the_handler_names_the_record_and_stores_nothing(begun):

@@ -332,19 +332,6 @@ def test_at_timestamp_is_the_start_until_the_first_commit():
     assert house.data == house.fleet.sent[3:]
 
 
-def test_several_applications_share_a_sink():
-    first, second = House(), House()
-    second.sink = first.sink
-    second.fleet.more = {"sink": first.sink, "application_name": "other"}
-    for house, name in ((first, "w1"), (second, "w2")):
-        house.add(name)
-        house.put_and_run(5, 30)
-    assert {key.application for key in first.sink.rows} == {"totals", "other"}
-    assert [effect for effect in first.sink.effects if effect[0] == "w1"] == [
-        ("w1", data) for data in first.fleet.sent
-    ]
-
-
 def test_checkpoints_of_the_lease_cannot_be_left_to_the_handler():
     """They follow the sink's position; without them, a sink that lost its data would start at the beginning."""
     with pytest.raises(ConfigError, match="auto_checkpoint"):

@@ -97,6 +97,19 @@ def test_a_claim_that_meets_a_fence_not_below_its_own_asks_for_the_lease_first(s
     assert held.renewals == 1
 
 
+def test_a_claim_that_loses_a_race_reads_the_row_again():
+    sink = InMemorySink()
+    write = sink.write
+
+    def race(key, seen, row):
+        sink.write = write
+        assert write(key, seen, SinkRow(at(3), 1))
+        return write(key, seen, row)
+
+    sink.write = race
+    assert claim(sink, Held(5)) == SinkRow(at(3), 5)
+
+
 def claimed(sink):
     shard = ShardSink(sink, KEY, Held(5))
     finished(shard.claim())

@@ -113,48 +113,6 @@ def test_a_commit_that_cannot_store_the_position_stores_no_effects(database, rai
     assert sink.read(KEY) == seen
 
 
-@pytest.mark.parametrize("successor_commits", [True, False])
-def test_a_worker_that_was_frozen_through_a_take_over_cannot_commit(database, successor_commits):
-    """It stands still after its begin and before its first statement, when it has no transaction."""
-    house = House(sink=database.sink())
-    house.fleet.put(5)
-    seen = {}
-    begin = house.sink.begin
-
-    def freeze(key, row):
-        if not seen:
-            seen["row"] = row
-            house.fleet.freeze("w1", 61)
-            house.fleet.add("w2", handler("w2"))
-            house.fleet.run(60)
-            seen["owner"] = house.lease.owner
-            seen["claimed"] = house.sink.read(key)
-            outcome = begin(key, row)
-            seen["outcome"] = outcome
-            return outcome
-        return begin(key, row)
-
-    def handler(name):
-        def handle(batch):
-            if name == "w2" and not successor_commits and "outcome" not in seen:
-                raise RuntimeError("the successor cannot process the batch yet")
-            for record in batch.records:
-                insert(batch.transaction, (name, record.id, record.data))
-
-        return handle
-
-    house.sink.begin = freeze
-    house.fleet.add("w1", handler("w1"))
-    house.fleet.run(200)
-    assert seen["owner"] == "w2"
-    assert seen["claimed"].fence > seen["row"].fence
-    assert (seen["claimed"].position is not None) == successor_commits
-    assert seen["outcome"] is None
-    assert [(name, data) for name, _, data in database.effects()] == [
-        ("w2", data) for data in house.fleet.sent
-    ]
-
-
 def test_what_a_handler_reads_cannot_change_before_it_writes(database):
     """Two shards add to one total. Were the read outside of the transaction, an addition would be lost."""
     first, second = database.sink(), database.sink()
