@@ -71,19 +71,6 @@ def fleet_of(names, shards, config=HORIZON, **more):
     return fleet
 
 
-def test_the_articles_second_cluster():
-    """2.5 shards for each worker: the KCL leaves 3 with each worker of the first cluster, and 2 with the others."""
-    fleet = fleet_of([f"a|{n}" for n in range(6)], 30)
-    settle(fleet, 60)
-    for n in range(6):
-        fleet.add(f"b|{n}")
-    settle(fleet, 60)
-    load = fleet.load()
-    assert sum(count for name, count in load.items() if name[0] == "a") == 15
-    assert set(load.values()) == {2, 3}
-    rest(fleet, 12)
-
-
 def test_a_cold_start_takes_two_scans_and_takes_each_lease_once():
     fleet = fleet_of([f"w{n}" for n in range(10)], 100)
     fleet.run(2.5)

@@ -116,14 +116,3 @@ def test_every_record_takes_effect_exactly_once(seed):
     for shard_id in bank.ledger.positions:
         mine = [int(data) for shard, data in bank.ledger.results if shard == shard_id]
         assert mine == sorted(mine), "in the order of the shard"
-
-
-def test_the_crashes_leave_the_lease_behind_and_matter():
-    """Without their own positions, the same handlers meet records again that they have committed."""
-    banks = [play(seed) for seed in range(2)]
-    assert sum(bank.count - 2 for bank in banks) >= 4, "crashes"
-    assert any(
-        position is not None and position > checkpoint for b in banks for position, checkpoint in b.starts
-    )
-    with_lease = (play(seed, asks_ledger=False).ledger.results for seed in range(4))
-    assert any(len(set(results)) < len(results) for results in with_lease)

@@ -310,14 +310,6 @@ def fail_calls(monkeypatch, store, method, times, error):
     return failed
 
 
-def test_a_checkpoint_is_repeated_within_the_call(monkeypatch):
-    scenario = CheckpointScenario()
-    failed = fail_calls(monkeypatch, scenario.store, "checkpoint", 2, TransientLeaseStoreError("timeout"))
-    scenario.checkpointer.checkpoint()
-    assert failed == ["checkpoint"] * 2
-    assert scenario.row.checkpoint == at(9, 4)
-
-
 @pytest.mark.parametrize("error", [LeaseStoreError("gone"), LeaseRowRejectedError("too large")])
 def test_a_checkpoint_that_cannot_succeed_is_not_repeated(monkeypatch, error):
     scenario = CheckpointScenario()
@@ -357,19 +349,6 @@ def test_a_worker_with_a_row_of_a_former_process_that_is_rejected_goes_on(monkey
     assert fleet.engines["a"].error is None
 
 
-def test_a_worker_stops_although_incoming_leases_cannot_be_read(monkeypatch):
-    fleet = Fleet(shards=2)
-    fleet.add("a", fleet.recorder("a"))
-    fleet.run(5)
-    fleet.add("b", fleet.recorder("b"))
-    assert fleet.run(10, lambda: any(row.in_handoff for row in fleet.store.list()))
-    failed = fail_calls(monkeypatch, fleet.store, "get", 1, LeaseStoreError("access denied"))
-    fleet.stop("b")
-    assert fleet.run(30, lambda: set(fleet.owners().values()) == {"a"})
-    assert failed
-    assert "b" not in fleet.engines
-
-
 def test_a_worker_stops_although_its_standby_heartbeat_cannot_be_removed(monkeypatch):
     fleet = Fleet(shards=1)
     fleet.add("x|a")
@@ -396,18 +375,6 @@ def test_heartbeats_of_dead_workers_are_removed_after_the_store_has_recovered(mo
     heartbeats.remove_stale(201)
     assert failed
     assert store.get("s").standby_heartbeats == {}
-
-
-def test_a_clean_stop_ends_although_the_lease_cannot_be_released(monkeypatch, caplog):
-    fleet = Fleet(shards=1)
-    fleet.add("a", fleet.recorder("a"))
-    fleet.run(5)
-    failed = fail_calls(monkeypatch, fleet.store, "release", 10**9, LeaseStoreError("access denied"))
-    fleet.stop("a")
-    fleet.run(5)
-    assert failed == ["release"], "it is not repeated"
-    assert "a" not in fleet.engines
-    assert "access denied" in caplog.text
 
 
 def test_a_handler_that_hangs_loses_its_lease_although_it_cannot_be_released(monkeypatch, caplog):

@@ -366,15 +366,6 @@ def test_an_event_ends_a_row_of_failures():
     assert rig.calls("GetRecords") == 0
 
 
-def test_what_is_not_allowed_is_polled_at_once():
-    rig = Rig()
-    rig.put(b"a")
-    rig.client.instead["subscribe_to_shard"] = refuse("AccessDeniedException")
-    assert rig.run(3) == []
-    assert rig.fetcher.is_polling
-    assert rig.read == [b"a"]
-
-
 def test_without_polling_what_is_not_allowed_is_raised():
     rig = Rig(polling=False)
     rig.client.instead["register_stream_consumer"] = refuse("AccessDeniedException")

@@ -68,16 +68,6 @@ def test_no_idle_while_behind_and_a_pause_at_the_tip():
     assert [round(moment, 3) for moment, _ in times] == [0.0, 0.2, 0.4, 0.9]
 
 
-def test_an_expired_iterator_continues_after_the_last_record():
-    reader = Reader()
-    reader.fleet.put(3)
-    assert reader.data() == [b"0", b"1", b"2"]
-    reader.fleet.put(2)
-    reader.clock.advance(400)
-    assert reader.data() == [b"3", b"4"]
-    assert reader.calls("GetShardIterator") == 2
-
-
 def test_a_latest_start_is_resolved_once():
     reader = Reader(Latest())
     reader.fleet.put(3)
@@ -239,20 +229,6 @@ def test_fast_and_plain_reads_bring_the_same(many):
     plain = reader.make(TrimHorizon(), client=Client(client)).fetch(0.0)
     assert len(fast.records) == many
     assert fast == plain
-
-
-def test_the_end_of_a_shard_names_its_children():
-    reader = Reader()
-    reader.fleet.put(3)
-    reader.fleet.split()
-    result = reader.fetch()
-    while not result.header.ended:
-        result = reader.fetch()
-    assert [child.shard_id for child in result.header.child_shards] == [
-        "shardId-000000000001",
-        "shardId-000000000002",
-    ]
-    assert all(child.parents == (SHARD,) for child in result.header.child_shards)
 
 
 def broken(client, *changes):

@@ -231,14 +231,6 @@ def test_an_error_comes_after_what_was_read_before_it():
     assert scene.budget.used == 2 * RECORD_OVERHEAD + 3
 
 
-def test_an_error_that_passed_is_not_told():
-    scene = Scene(TransientAwsError("x", operation="GetRecords"), got(2))
-    scene.prefetcher.step(0.0)
-    scene.prefetcher.step(1.0)
-    assert len(scene.prefetcher.fetch(1.0).records) == 1
-    assert scene.prefetcher.due == NEVER
-
-
 def test_a_lasting_error_stops_reading_until_it_was_told():
     scene = Scene(PermanentAwsError("x", operation="GetRecords"), got(2))
     ahead = scene.prefetcher
@@ -249,13 +241,6 @@ def test_a_lasting_error_stops_reading_until_it_was_told():
         ahead.fetch(5.0)
     assert scene.wakes == 1
     assert ahead.step(5.0) == 6.0
-
-
-def test_after_the_end_nothing_is_read():
-    scene = Scene(got(1, ended=True))
-    assert scene.prefetcher.step(0.0) is None
-    assert scene.prefetcher.step(1.0) is None
-    assert scene.prefetcher.fetch(1.0).header.ended
 
 
 def test_closing_gives_everything_back_even_while_a_read_hangs():

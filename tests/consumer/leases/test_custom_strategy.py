@@ -12,10 +12,8 @@ import pytest
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import (
-    BalancedStrategy,
     ConsumerConfig,
     Intervals,
-    Kcl2Strategy,
     Lease,
     LeaseConfig,
     LeaseObserver,
@@ -104,14 +102,6 @@ def test_a_fleet_follows_the_plans_and_the_intervals_of_a_users_strategy():
     fleet.add("c")._consume = lambda held: None
     fleet.run(60 + 110 + 40)
     assert sorted(fleet.load().values()) == [1, 1, 2], "the new worker was handed one lease"
-
-
-def test_a_strategy_object_is_used_as_it_is():
-    strategy = SmallestFirst()
-    assert LeaseConfig(lease_strategy=strategy).strategy is strategy
-    built_in = BalancedStrategy(by_throughput=False)
-    assert LeaseConfig(lease_strategy=built_in).strategy is built_in
-    assert LeaseConfig(lease_strategy=Kcl2Strategy()).intervals(5).scan == pytest.approx(20.05)
 
 
 def test_a_strategy_object_gets_the_settings():

@@ -125,24 +125,6 @@ def test_a_lease_that_a_kcl_3_leader_moved_is_not_reclaimed():
     assert fleet.store.get(key(0)) == handed
 
 
-@pytest.mark.parametrize("frozen", [2.5, 4.0, 8.0])
-def test_a_requester_that_wakes_up_late_finds_the_lease_reclaimed(frozen):
-    """It had asked, froze until after its owner took the lease back, and fetches it in a second round."""
-    fleet = Fleet(shards=2)
-    add(fleet, "a")
-    keep_putting(fleet, 5)
-    add(fleet, "b")
-    fleet.run(10, lambda: any(row.in_handoff for row in fleet.store.list()))
-    fleet.freeze("b", frozen)
-    keep_putting(
-        fleet, 30, lambda: fleet.clock.monotonic() > 15 and sorted(fleet.owners().values()) == ["a", "b"]
-    )
-    assert sorted(fleet.owners().values()) == ["a", "b"]
-    assert fleet.run(10, fleet.all_delivered)
-    assert duplicates(fleet) == 0
-    fleet.check_order()
-
-
 def test_an_owner_restarted_under_its_id_completes_the_handoff():
     fleet = Fleet(shards=1)
     add(fleet, "a")

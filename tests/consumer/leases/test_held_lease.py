@@ -7,7 +7,6 @@ import pytest
 from kinesis_sdk.common.errors import (
     InvalidCheckpointError,
     LeaseLostError,
-    ThrottledError,
     TransientAwsError,
 )
 from kinesis_sdk.common.metrics import BoundMetrics, Scope
@@ -91,13 +90,6 @@ def test_release_ends_the_acquisition():
         scenario.held.renew()
 
 
-def test_a_deleted_row_is_a_lost_lease():
-    scenario = Scenario()
-    scenario.store.delete("s")
-    with pytest.raises(LeaseLostError, match="deleted"):
-        scenario.held.renew()
-
-
 def test_the_set_of_held_leases():
     scenario = Scenario()
     held = HeldLeases()
@@ -109,33 +101,6 @@ def test_the_set_of_held_leases():
     assert list(held) == [newer]
     held.remove(newer)
     assert len(held) == 0
-
-
-def test_checkpoint_bounds():
-    scenario = Scenario()
-    checkpointer = scenario.checkpointer()
-    checkpointer.checkpoint()
-    assert scenario.store.writes == 1, "nothing delivered: nothing to store"
-    checkpointer.advance(at(10, 2))
-    for wrong in [("11",), ("10", 3), (record(10, 3),), ("garbage",), ("TRIM_HORIZON",), ("SHARD_END",)]:
-        with pytest.raises(InvalidCheckpointError):
-            checkpointer.checkpoint(*wrong)
-    for wrong in [(None, 3), (record(5), 0), ("5", -1)]:
-        with pytest.raises(InvalidCheckpointError):
-            checkpointer.checkpoint(*wrong)
-    checkpointer.checkpoint("7")
-    checkpointer.checkpoint(record(7, 0))
-    checkpointer.checkpoint("10")
-    assert checkpointer.last_checkpoint == at(10, 0), "a bare sequence number means sub 0, as in the KCL"
-    with pytest.raises(InvalidCheckpointError):
-        checkpointer.checkpoint("7")
-    checkpointer.checkpoint("10", 1)
-    checkpointer.checkpoint()
-    assert scenario.store.get("s").checkpoint == at(10, 2)
-    writes = scenario.store.writes
-    checkpointer.checkpoint()
-    checkpointer.checkpoint(record(10, 2))
-    assert scenario.store.writes == writes, "the stored position is not written again"
 
 
 def test_the_last_delivered_position_means_the_end_once_the_shard_ended():
@@ -158,22 +123,6 @@ def test_a_failed_delivery_takes_its_positions_back():
     assert checkpointer.largest_delivered == at(4)
     with pytest.raises(InvalidCheckpointError):
         checkpointer.checkpoint("10")
-
-
-def test_throttled_checkpoints_are_repeated_for_a_bounded_time():
-    scenario = Scenario()
-    checkpointer = scenario.checkpointer(timeout=5)
-    checkpointer.advance(at(10))
-    scenario.store.script = ["throttle", "after", "throttle"]
-    checkpointer.checkpoint()
-    assert scenario.store.get("s").checkpoint == at(10)
-    scenario.store.script = ["throttle"] * 100
-    checkpointer.advance(at(11))
-    started = scenario.clock.monotonic()
-    with pytest.raises(ThrottledError):
-        checkpointer.checkpoint()
-    assert scenario.clock.monotonic() - started <= 5
-    assert scenario.held.gone is None
 
 
 def test_a_lost_lease_refuses_even_a_checkpoint_that_would_write_nothing():

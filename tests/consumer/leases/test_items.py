@@ -10,7 +10,6 @@ import pytest
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
 from kinesis_sdk.consumer.leases.table.lease import lease_from_item
 from tests.consumer.fleet.dynamodb import on_dynamodb
-from tests.consumer.fleet.streams import Streams
 
 # `DynamoDBLeaseSerializer` and `DynamoDBMultiStreamLeaseSerializer` of the KCL.
 MANDATORY = {
@@ -32,7 +31,6 @@ OPTIONAL = {
     "pendingCheckpointState": "B",
     "throughputKBps": "N",
 }
-MULTI_STREAM = {"streamName": "S", "shardId": "S"}
 # Java ignores and keeps them.
 OURS = {"handoffOwner": "S", "initialTimestampMillis": "N", "progress": "S"}
 
@@ -120,21 +118,3 @@ def test_every_item_that_a_fleet_writes_is_a_kcls(position: str) -> None:
         {"initialTimestampMillis"} if position == "LATEST" else set()
     )
     assert inspector.seen == expected, "all of them were seen"
-
-
-def test_every_item_of_several_streams_is_a_kcls() -> None:
-    scene = Streams("orders", "refunds", config=ConsumerConfig(initial_position="TRIM_HORIZON"))
-    inspector = scene.store._client = Inspector(scene.store._client, {**MANDATORY, **MULTI_STREAM})
-    scene.add("a")
-    scene.add("b")
-    scene.run(15)
-    scene.put("orders", b"1", b"2", b"3")
-    scene.raw.split_shard(
-        StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126)
-    )
-    scene.run(30)
-    del scene.engines["a"]
-    scene.run(20)
-    assert inspector.problems == []
-    assert {*MANDATORY, *MULTI_STREAM, "parentShardId", "childShardIds", "leaseOwner"} <= inspector.seen
-    assert {key.rpartition(":")[0].split(":")[1] for key in inspector.counters} == {"orders", "refunds"}

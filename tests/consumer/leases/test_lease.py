@@ -58,12 +58,6 @@ def test_every_item_that_java_wrote_or_accepted_round_trips(group):
         assert lease_from_item(lease_to_item(lease)) == lease
 
 
-def test_a_handed_over_lease_names_both_owners():
-    (item,) = GROUPS["foreign worker: lease being handed to it"]
-    lease = lease_from_item(item)
-    assert lease.owner and lease.checkpoint_owner and lease.owner != lease.checkpoint_owner
-
-
 def test_exponents_and_foreign_attributes():
     base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
     lease = lease_from_item({**base, "throughputKBps": {"N": "8.86E-4"}, "mine": {"M": {"a": {"N": "1"}}}})

@@ -539,22 +539,6 @@ def test_a_hook_that_raises_is_no_way_out():
     assert scene.checkpointer.largest_delivered == at(3)
 
 
-def test_an_asynchronous_hook():
-    dead = []
-
-    async def dead_letter(poison):
-        await asyncio.sleep(0)
-        dead.append(poison.record.data)
-
-    def handle(batch):
-        raise ValueError("x")
-
-    scene = Scene(handle, policy=BisectBatch(dead_letter=dead_letter, attempts=1))
-    scene.offer(record(1), record(2))
-    assert scene.run() is None
-    assert dead == [b"1", b"2"]
-
-
 @pytest.mark.fuzz
 @settings(max_examples=fuzz.how_many(unit=40, fuzz=1000))
 @given(

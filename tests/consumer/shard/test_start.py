@@ -248,15 +248,6 @@ def test_a_coroutine_may_name_the_position():
     assert scene.delivered == [b"8"]
 
 
-def test_a_restarted_read_asks_only_once():
-    scene = Own(got(7, 8), start="7")
-    scene.run(1)
-    scene.consumer.restart_read()
-    scene.run(5)
-    assert len(scene.asked) == 1
-    assert scene.opened == [AfterSequence("7", sub_sequence_number=0), AfterSequence("8")]
-
-
 def test_a_restarted_shard_asks_its_new_handler():
     """The handler's own position has moved on meanwhile; the lease's checkpoint is another place."""
     scene = Own(got(6, 7), got(7, 8), start=["5", "6"], lease=leased(at(2)), on_handler_error="stop")
