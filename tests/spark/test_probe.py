@@ -144,6 +144,21 @@ def test_a_busy_shard_that_is_not_read_first_may_have_records_since_nothing_foll
     assert looker.shard.lower_bound(looker.io.service_clock.millis()) <= arrived
 
 
+def test_a_read_from_a_time_leaves_out_the_records_before_the_position() -> None:
+    world = World()
+    looker = Looker(world)
+    looker.shard.begin(TrimHorizon())
+    for count in (400, 400, 400, 1):
+        world.put_bulk(count)
+        world.clock.advance(0.1)
+        reads = world.calls().get("GetRecords", 0)
+        end = looker.end_at_tip()
+        looker.shard.accept(end)
+        looker.shard.begin(end.position)
+    assert end.position == AfterSequence(world.numbers()[-1])
+    assert world.calls()["GetRecords"] - reads == 2, "the new record is not searched for"
+
+
 class HidingClient(Around):
     """Says first that nothing follows, and then that something does without sending it."""
 
