@@ -30,10 +30,10 @@ class ShardLoad:
 
     Attributes:
         shard_id: The shard.
-        records_per_second: Kinesis records a second; an aggregate counts as one record.
+        records_per_second: Kinesis records per second; an aggregate counts as one record.
         bytes_per_second: Bytes a second, payloads and partition keys.
         seconds: Duration of the sample.
-        utilization: Used part of the limit that the shard is closest to, of 1,000 records and 1 MiB a second; 1.0 is full.
+        utilization: Used part of the limit that the shard is closest to, of 1,000 records and 1 MiB per second; 1.0 is full.
     """
 
     shard_id: str
@@ -60,7 +60,7 @@ def sample_load(
 ) -> dict[str, ShardLoad]:
     """Measure the load of shards: one GetShardIterator and one GetRecords call each.
 
-    Each sample takes one of the five reads a second of a shard, and up to 10 MB of its read limit. If the page does not reach
+    Each sample takes one of the five reads per second of a shard, and up to 10 MB of its read limit. If the page does not reach
     the tip of the shard, the rate is measured over the page. A shard whose read limit is exhausted is left out.
 
     Args:

@@ -24,7 +24,7 @@ from kinesis_sdk.common.position import Ended, Position
 from kinesis_sdk.common.records import UserRecord
 
 BEHIND_INTERVAL = 0.25
-"""Seconds between two reads of a shard that has more records: four of the five reads a second that the shard's readers share."""
+"""Seconds between two reads of a shard that has more records: four of the five reads per second that the shard's readers share."""
 TIP_INTERVAL = 1.0
 """Seconds between two reads of a shard at its tip."""
 DEFAULT_BUDGET = 64 * 1024 * 1024

@@ -33,7 +33,7 @@ MAX_PAGE = 10_000
 PAGE_READS = 4
 """Maximum GetRecords calls for a page. Kinesis may return an empty page although there are later records."""
 _READ_PAUSE = 0.25
-"""Seconds between two GetRecords calls of one page: four of the five calls a second that all readers of a shard share."""
+"""Seconds between two GetRecords calls of one page: four of the five calls per second that all readers of a shard share."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,9 +38,9 @@ MIN_RECORD_KIB = 1024
 MAX_RECORD_KIB = 10_240
 _MAX_TAGS = 50
 _POLL = 1.0
-"""Seconds between two polls of a change: one of the 20 DescribeStreamSummary calls a second of an account."""
+"""Seconds between two polls of a change: one of the 20 DescribeStreamSummary calls per second of an account."""
 _ATTEMPTS = 6
-"""Attempts of a change. LimitExceededException may mean more than five calls a second, which is temporary, or a quota, which is not."""
+"""Attempts of a change. LimitExceededException may mean more than five calls per second, which is temporary, or a quota, which is not."""
 _RETRIES = Backoff(0.5, 5.0)
 _IN_USE = "ResourceInUseException"
 

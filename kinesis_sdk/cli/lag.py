@@ -32,7 +32,7 @@ def lag(
     records after the checkpoint count as unprocessed. AT CHECKPOINT is the lag of the checkpoint: if the owner dies now, records are
     processed again from there.
 
-    The command works for KCL applications of every version. The command reads each shard once, which is one of the five reads a second
+    The command works for KCL applications of every version. The command reads each shard once, which is one of the five reads per second
     that a shard
     allows. --watch reads a shard at most every 30 s, and never if its worker writes the lag to the lease table.
 

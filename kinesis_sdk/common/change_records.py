@@ -2,7 +2,7 @@
 
 Between the response and the handler, a change is a `KinesisRecord` whose data is the record as JSON, with blobs in base64
 and the time in epoch seconds. The JSON takes a fraction of the memory of the parsed record, so a worker's byte budget
-means the same for Kinesis and DynamoDB, and no code in between has to know the source. A `ChangeRecord` parses it on first use.
+means the same for Kinesis and DynamoDB, and no code in between depends on the source. A `ChangeRecord` parses it on first use.
 """
 
 from __future__ import annotations

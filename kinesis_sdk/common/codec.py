@@ -1,6 +1,6 @@
 """Codecs of aggregates: they compress the body of an aggregate before it is sent.
 
-A codec knows only bytes. All codecs share the same envelope: an aggregate of one record, whose data is the sealed body, and whose tag
+A codec handles only bytes. All codecs share the same envelope: an aggregate of one record, whose data is the sealed body, and whose tag
 `CODEC_KEY` describes how to open it. `Aggregate.seal_with` writes the envelope, `open_aggregate` reads it.
 """
 

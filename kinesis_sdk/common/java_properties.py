@@ -94,7 +94,7 @@ class Key(NamedTuple):
         part: Part of the result; empty if the key is ignored.
         name: Field of that part.
         read: Reads the value, given the key, its text and a list for notes; None if the key is ignored.
-        versions: Versions of the library that know the key; empty for all.
+        versions: Versions of the library that have the key; empty for all versions.
     """
 
     effect: str

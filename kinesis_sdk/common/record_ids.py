@@ -35,7 +35,7 @@ def record_id(stream: str, shard_id: str, sequence_number: str, sub_sequence_num
 
 @lru_cache(maxsize=4096)
 def located_record_type(base: type[UserRecord], stream: str, shard_id: str) -> type[UserRecord]:
-    """Return a class of user records that know their ``id``.
+    """Return a class of user records with an ``id``.
 
     Stream and shard are bound to the class and not to each record, so a record costs nothing extra. The class
     is the same for equal arguments; a record that is pickled keeps its ``id``.

@@ -1,7 +1,7 @@
 """The header of a response: the facts about the shard in a GetRecords response or fan-out event besides its records.
 
 The header is created where a response is read and passed on unchanged, up to the handler's `RecordBatch`. A new field
-of the response is added here and in `ResponseHeader.from_api`; no code in between has to know it.
+of the response is added here and in `ResponseHeader.from_api`; no code in between has to change.
 """
 
 from __future__ import annotations

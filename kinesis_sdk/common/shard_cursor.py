@@ -62,7 +62,7 @@ class ShardCursor:
         shard_id: The shard.
         start: Position to start from; not `Ended`.
         clock: Clock that measures the calls.
-        open_at: Position at which to open the first iterator, if Kinesis may no longer know ``start``. The pages then begin
+        open_at: Position at which to open the first iterator, if Kinesis may no longer accept ``start``. The pages then begin
             with records before ``start``, which the caller has to drop.
         metrics: Metrics of the shard.
         on_response: Called after each successful call; None for no call.

@@ -46,7 +46,7 @@ def check_seconds(field: str, value: object, low: float, high: float | None = No
 
 
 def check_rate(field: str, value: object) -> None:
-    """Raise `ConfigError` unless ``value`` is a finite number of records a second, at least 0.001."""
+    """Raise `ConfigError` unless ``value`` is a finite number of records per second, at least 0.001."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))

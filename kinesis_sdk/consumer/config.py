@@ -311,7 +311,7 @@ class RetrievalConfig:
     max_repetition_bytes: int = MAX_BYTES
     """Maximum bytes of memory per shard for recognizing repetitions of idempotent producers, 1 MiB to 4 GiB. Usually, less than 1 MB is
     used, for the last minute of the shard or the ``dedup_window`` of its named records. The default (64 MiB) is
-    enough for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. If the memory is
+    enough for 2,000 named records per second and a window of 300 s, or for 4,500 in aggregates of ten. If the memory is
     too small, every batch searches the stream again, which is slow."""
 
     max_look_up_bytes: int = 600_000_000

@@ -153,7 +153,7 @@ class KclProperties:
     """Keys whose effect differs from the file's value, with the difference."""
 
     unknown: list[tuple[str, str | None]]
-    """Keys that the KCL does not know either and silently ignores, with the closest known key."""
+    """Keys that the KCL does not have either and silently ignores, each with the most similar key."""
 
     elsewhere: Notes
     """Keys that are not settings of `ConsumerConfig`, with their counterparts."""

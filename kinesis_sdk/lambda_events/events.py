@@ -1,6 +1,6 @@
 """The event that a Kinesis event source mapping passes to a Lambda function, and the response to it.
 
-An event holds Kinesis records of one shard, in order. Lambda does not know aggregates: it retries, skips or discards whole
+An event holds Kinesis records of one shard, in order. Lambda does not open aggregates: it retries, skips or discards whole
 Kinesis records, never a single user record inside one.
 """
 

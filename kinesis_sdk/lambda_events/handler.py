@@ -108,7 +108,7 @@ def kinesis_handler(
         progress: Memory of processed records: if they are delivered again, they are skipped.
         dead_letter: Called with a record whose function failed, and the error. When it returns, the record counts as processed;
             if it raises, the record has failed with that error. Without it, one poison record takes its whole aggregate to the
-            mapping's on-failure destination, because Lambda does not know user records.
+            mapping's on-failure destination, because Lambda does not distinguish user records.
         attempts: Calls of the function for a record before ``dead_letter``, without a pause; 1 to 100.
         retry_only: Exception classes that no record causes, for example of a database that is down. They never lead
             to the dead letter. Errors of this package count as such exceptions, except those that `BisectBatch` lists.

@@ -1,7 +1,7 @@
 """Decisions of the CloudWatch upload (what to send, and when), without thread, clock or network.
 
 A call has up to 1,000 statistic sets (PutMetricData, API reference; the KPL's 20 sets and 38 KiB are limits of 2015).
-Calls are billed, and 10,000 metrics take 10 calls a minute instead of 500. A set that was not accepted is kept with its
+Calls are billed, and 10,000 metrics take 10 calls per minute instead of 500. A set that was not accepted is kept with its
 timestamp and sent with the next upload. A backlog at its bound first loses resolution: old sets of the same metric
 are merged. Sets are dropped, and reported, only if there are more different metrics than the bound.
 """

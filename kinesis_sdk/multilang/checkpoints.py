@@ -20,7 +20,7 @@ from kinesis_sdk.multilang.protocol import (
 
 
 def error_name(error: Exception) -> str:
-    """Return the name that a child knows for an error of `Checkpointer.checkpoint`."""
+    """Return the name that a child expects for an error of `Checkpointer.checkpoint`."""
     if isinstance(error, LeaseLostError):
         return SHUTDOWN
     if isinstance(error, InvalidCheckpointError):

@@ -54,7 +54,7 @@ _COMPATIBILITIES = (
     "FULL_ALL",
 )
 SchemaCodec = JsonCodec | AvroCodec | ProtobufCodec
-"""Codecs that know a schema."""
+"""Codecs that have a schema."""
 
 _TRANSPORT = "x-amz-meta-transport"
 _POLLS = Backoff(0.2, 3.0)

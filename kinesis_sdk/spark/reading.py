@@ -48,7 +48,7 @@ class ShardRange:
         start: Position before the first record.
         end: `AfterSequence`: the last record, inclusive. `AtSequence`: the record after the last one; the range ends
             before it, and the record must still exist. `Ended`: the end of the shard.
-        via: Position to open the iterator at, if Kinesis may no longer know ``start``; None opens it at ``start``.
+        via: Position to open the iterator at, if Kinesis may no longer accept ``start``; None opens it at ``start``.
         before: Epoch milliseconds. In batch reads, only records that arrived before this time belong to the range; None for
             all records.
         owned: Hash key range of the shard, if aggregates with records of other shards are discarded; None otherwise.

@@ -377,7 +377,7 @@ def _resolved(last: KinesisRecord | None, beyond: KinesisRecord | None, rate: fl
 
 
 def _rate(records: list[KinesisRecord]) -> float | None:
-    """Return the rate of consecutive records in user records a second; None if there are too few, or all arrived at once."""
+    """Return the rate of consecutive records in user records per second; None if there are too few, or all arrived at once."""
     if len(records) < 2:
         return None
     seconds = _arrival(records[-1]) - _arrival(records[0])

@@ -38,7 +38,7 @@ _ONE_KEY = 0.5
 _FEW_RECORDS = 100
 """Minimum records of a sample that is meaningful for keys and sizes."""
 _SMALL_RECORD = 5 * 1024
-"""Bytes of a Kinesis record below which aggregation pays: Kinesis bills in units of 25 KB and accepts 1,000 records a second."""
+"""Bytes of a Kinesis record below which aggregation pays: Kinesis bills in units of 25 KB and accepts 1,000 records per second."""
 _OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 _KCL3_ENTITY = "WORKER_METRIC_STATS"
 

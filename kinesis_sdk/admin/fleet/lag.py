@@ -1,7 +1,7 @@
 """Lag of a checkpoint, measured by probes of the stream: when a shard may be probed, and how.
 
 A probe is one GetShardIterator at the checkpoint and one GetRecords with a limit of one record. The ``MillisBehindLatest`` of
-the response is the lag, for workers of every kind. A probe takes one of the five reads a second that all polling consumers of
+the response is the lag, for workers of every kind. A probe takes one of the five reads per second that all polling consumers of
 the shard share, so `LagSchedule` spaces probes: see its rules. Fan-out consumers are not affected.
 
 **What is measured.** An iterator at the checkpoint returns the last processed record, and the response shows how far that record is behind
@@ -46,7 +46,7 @@ REST_INTERVAL = 300.0
 CALLS_PER_SECOND = 20.0
 """Maximum calls of all probes of one observer."""
 ONE_SHOT_PROBES_PER_SECOND = 200.0
-"""Maximum probes a second when every shard is probed once."""
+"""Maximum probes per second when every shard is probed once."""
 THREADS = 16
 """Threads for probing every shard once: against AWS, a call mostly waits."""
 

@@ -74,7 +74,7 @@ def copy_stream(
         start: Start of the window: a time, `TrimHorizon` (the default) or `Latest`.
         until: End of the window: excludes records that arrived at this time or later. The present by default.
         follow: Whether to continue without end.
-        rate: Maximum records a second; None for no limit.
+        rate: Maximum records per second; None for no limit.
         state: State file. A continued run keeps its first window.
         config: Settings of the producer; `bulk_config` with ``ordered`` by default.
         on_progress: Called every 0.2 s at most.

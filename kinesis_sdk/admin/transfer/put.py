@@ -47,7 +47,7 @@ def put_files(
         connection: Account and region.
         stream: Name or ARN.
         files: The files.
-        rate: Maximum records a second; None for no limit.
+        rate: Maximum records per second; None for no limit.
         state: State file; None for none.
         config: Settings of the producer; `bulk_config` by default.
         on_record_failed: Called for each record that Kinesis did not store, for example a `FileSpool`. Not allowed with a state file,

@@ -78,7 +78,7 @@ class TransferProgress:
 
     @property
     def rate(self) -> float:
-        """Acknowledged records a second since the start."""
+        """Acknowledged records per second since the start."""
         return self.acknowledged / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -134,7 +134,7 @@ class TransferResult:
 class Transfer:
     """One run. Used by one thread. Raises ConfigError if ``rate`` is out of range.
 
-    The caller closes the producer. ``rate`` is the maximum of records a second, None for no limit. ``task`` describes the run in the state
+    The caller closes the producer. ``rate`` is the maximum of records per second, None for no limit. ``task`` describes the run in the state
     file, and ``fixed`` is further content of this file. ``on_progress`` is called every 0.2 s at most.
     """
 

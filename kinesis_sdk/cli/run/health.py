@@ -26,7 +26,7 @@ of the handler may block its interpreter for a while.
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessHealth:
-    """Health of one process, as its supervisor knows it.
+    """The supervisor's information about the health of one process.
 
     Attributes:
         pid: Process id; None if there is no process.

@@ -22,7 +22,7 @@ from kinesis_sdk.common.position import Ended, Position
 from kinesis_sdk.common.records import UserRecord
 
 TAIL_INTERVAL = 2.0
-"""Seconds between two reads of a tail: at most two of the shard's five reads a second, usually one in two seconds."""
+"""Seconds between two reads of a tail: at most two of the shard's five reads per second, usually one in two seconds."""
 TAIL_RECORDS = 1000
 """Records that a tail keeps."""
 _PREVIEW = 400

@@ -37,7 +37,7 @@ _PAGE = 10_000
 _REPORT_INTERVAL = 5.0
 """Seconds between two reports of a search."""
 _READ_PAUSE = 1.0
-"""Seconds between two GetRecords calls of a shard, which leaves the application four of the shard's five calls a second."""
+"""Seconds between two GetRecords calls of a shard, which leaves the application four of the shard's five calls per second."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Identities of the records that an application names (``dedup_id``).
 
-An identity is a part of a digest of namespace, hash key and name, so it has a fixed size and does not reveal the name. Readers
-compare identities within a shard, and know neither namespace nor secret. If two different records had one identity, readers would leave
+An identity is a part of a digest of namespace, hash key and name, so it has a fixed size and does not reveal the name. Readers compare
+identities within a shard, and have neither the namespace nor the secret. If two different records had one identity, readers would leave
 the second record out. So the digest contains everything that distinguishes records:
 
 - The hash key: a shard has many keys, and order 1 of one customer is not order 1 of another customer.

@@ -46,7 +46,7 @@ _UPDATE = frozenset(
         "ReturnValuesOnConditionCheckFailure",
     }
 )
-"""Members of an UpdateItem request that `_is_plain_update` knows."""
+"""Members of an UpdateItem request that `_is_plain_update` accepts."""
 
 _MAPS = frozenset({"Key", "ExpressionAttributeNames", "ExpressionAttributeValues"})
 

@@ -1,6 +1,6 @@
 """Sends requests on the open connections of a boto3 client.
 
-boto3's HTTP session opens every connection, because only the session knows certificates, proxies and socket options. This module uses the
+boto3's HTTP session opens every connection, because only the session has the certificates, proxies and socket options. This module uses the
 connections in its pool without urllib3, which costs more than the call itself. urllib3's pool still counts connections and
 drops dead connections.
 """

@@ -90,7 +90,7 @@ class Fetcher(Protocol):
 
 @runtime_checkable
 class KnowsStart(Protocol):
-    """A fetcher that knows the time of a LATEST start before the first `fetch`."""
+    """A fetcher that has the time of a LATEST start before the first `fetch`."""
 
     @property
     def started_at_millis(self) -> int | None:

@@ -1,7 +1,7 @@
 """Handling of responses, failed calls and shard maps: the decisions about the Kinesis records of a stream.
 
-Each entry of a response is stored, failed, sent again, or, if it landed in a shard that the shard map does not know, deferred until the
-next map. In each case, `SendQueue.returned` is called exactly once.
+Each entry of a response is stored, failed, sent again, or, if it landed in a shard that is not in the shard map, deferred until the next
+map. In each case, `SendQueue.returned` is called exactly once.
 """
 
 from __future__ import annotations

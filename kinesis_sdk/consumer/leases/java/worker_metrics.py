@@ -5,7 +5,7 @@ leader then rates the worker by its share of the throughput (``WorkerMetricStats
 KCL 3.0 to 3.4 keep these items in ``<application>-WorkerMetricStats`` and the leader's lock in
 ``<application>-CoordinatorState``; 3.5 keeps both in the lease table, under the worker's id and ``Leader``.
 
-Cost with membership: two writes and six reads a minute (GetItem of 0.5 units), two more reads with separate tables. No cost
+Cost with membership: two writes and six reads per minute (GetItem of 0.5 units), two more reads with separate tables. No cost
 without membership.
 """
 

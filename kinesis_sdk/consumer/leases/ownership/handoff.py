@@ -18,7 +18,7 @@ Every arrow is one conditional write, and the death of a single worker cannot bl
 - The old owner is too slow: it releases the lease after the timeout even if its handler still runs, and the requester takes
   it after the same time. If a KCL 3 leader made the request, the requester waits one failover time longer, because the
   leader has its own timer, and may be dead.
-- The old owner does not know the marker (KCL 1.x and 2.x): its leases are taken without a handoff, see `supports_handoff`.
+- The old owner does not support the marker (KCL 1.x and 2.x): its leases are taken without a handoff, see `supports_handoff`.
 
 Source: ``LeaseGracefulShutdownHandler``, ``DynamoDBLeaseRenewer.renewLease`` and
 ``DynamoDBLeaseRefresher.initiateGracefulLeaseHandoff`` of KCL 3.
@@ -160,7 +160,8 @@ class OutgoingHandoffs:
     """The leases that this worker handed off and that their new owners have not taken yet. Pure.
 
     Between the handoff and the new owner's take, no worker consumes the shard, and the new owner may be dead. A third worker
-    must wait until the lease expires. The old owner knows the row that it wrote: if the row is unchanged, it takes the lease back. The old
+    must wait until the lease expires. The old owner remembers the row that it wrote: if the row is unchanged, it takes the lease back. The
+    old
     owner's take and the new owner's take exclude each other, because both takes are conditional on the counter.
 
     Used only for requests of this package's workers, which take a lease within one poll. A Java worker needs up to ten seconds, which is

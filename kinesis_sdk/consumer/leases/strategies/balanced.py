@@ -229,7 +229,7 @@ def _take_unclaimed(
 ) -> list[Take]:
     """Take a part of the leases that their assigned workers did not take in time.
 
-    Workers with another strategy or a lower limit do not know that the plan relies on them.
+    Workers with another strategy or a lower limit do not follow the plan that relies on them.
     """
     planned = {take.lease.lease_key for take in takes}
     candidates = [

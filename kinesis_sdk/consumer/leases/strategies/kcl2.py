@@ -5,7 +5,7 @@ default strategy. The strategy has limits. It moves more leases than necessary. 
 than the group's share, because both the floor and the ceiling of a worker's share count as balanced. At a cold start, the first
 worker takes every lease.
 
-The strategy departs from the KCL only for pinned leases and draining workers, which no KCL knows: a pinned lease goes to its
+The strategy departs from the KCL only for pinned leases and draining workers, which no KCL supports: a pinned lease goes to its
 worker and does not leave it, and a draining worker does not count.
 """
 

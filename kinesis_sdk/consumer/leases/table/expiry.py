@@ -84,7 +84,7 @@ class LeaseObserver:
     def has_stopped(self, lease: Lease, now: float, claim_time: float) -> bool:
         """Return whether a lease is expired although its holder had begun to renew it.
 
-        A worker does not know at once that a lease was assigned to it. A KCL 3 worker detects this in its next discovery, which runs once
+        A worker does not notice at once that a lease was assigned to it. A KCL 3 worker detects this in its next discovery, which runs once
         per failover time, and first writes the row with the renewal after this discovery. Until then, an unchanged
         row shows nothing about the new holder.
 

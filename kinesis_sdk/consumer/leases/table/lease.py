@@ -104,7 +104,7 @@ class Lease:
         handler_request: An operator's request to the holder, or None.
         pinned_to: Worker that gets this lease while it is alive; see `PINNED_TO`.
         draining: Ids of workers that hold no leases, sorted; see `DRAIN`.
-        extra: Attributes that this SDK does not know, in DynamoDB's wire form.
+        extra: Attributes that this SDK does not use, in DynamoDB's wire form.
         damaged: Names of optional attributes with unreadable values; they count as absent.
     """
 

@@ -357,7 +357,7 @@ class SqlLeaseStore:
         """Return whether the table exists, without creating the table.
 
         Raises:
-            LeaseStoreError: If the database cannot be used, or if this release does not know the table's version.
+            LeaseStoreError: If the database cannot be used, or if this release does not support the table's version.
         """
         return self._repeat(lambda: self._call(lambda: self._tables.exist(LeaseStoreError)))
 

@@ -149,7 +149,7 @@ class LeaseStore(Protocol):
         A checkpoint counts as a renewal, and stores throughput and progress in the same way. Position, counter and state change together.
 
         Args:
-            lease: The row that the worker knows.
+            lease: The row that the worker read last.
             checkpoint: The position.
             state: State of the application, stored with the position as the pending state; None removes a stored state. Workers
                 pass this argument only if there is a state.

@@ -165,7 +165,7 @@ def compare_and_set(
 
     Args:
         current: The current row, read in the same transaction; None if there is none.
-        seen: The row that the writer knows.
+        seen: The row that the writer read last.
         change: The transition, for example ``lambda row: taken(row, owner)``.
         no_handoff: Whether the row must also have no handoff marker (``checkpointOwner``).
         same_owners: Whether owner and handoff marker must also be unchanged.
@@ -189,7 +189,7 @@ def compare_owner_and_request_handoff(current: Lease | None, seen: Lease, owner:
 
     Args:
         current: The current row, read in the same transaction; None if there is none.
-        seen: The row that the requester knows.
+        seen: The row that the requester read last.
         owner: The requester.
 
     Returns:
