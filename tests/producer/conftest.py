@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,3 +44,12 @@ def make(gate: Gate) -> Iterator[Make]:
     gate.open.set()
     for producer in made:
         getattr(producer, "producer", producer).close(LONG)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads change places as often as the interpreter can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

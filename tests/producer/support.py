@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -95,6 +96,31 @@ def failure_of(record: PendingRecord, timeout: float = 0) -> RecordFailedError:
     error = record.exception(timeout)
     assert isinstance(error, RecordFailedError)
     return error
+
+
+@contextlib.contextmanager
+def beside(*works: Callable[[], object]) -> Iterator[list[threading.Thread]]:
+    """Let another thread do each of ``works``; all must have ended soon after the block."""
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    yield threads
+    for thread in threads:
+        thread.join(LONG)
+        assert not thread.is_alive()
+
+
+class Held:
+    """A callback, or work, that comes no further until it is released; ``returned`` has its arguments afterwards."""
+
+    def __init__(self) -> None:
+        self.entered, self.released = threading.Event(), threading.Event()
+        self.returned: list[Any] = []
+
+    def __call__(self, *arguments: Any) -> None:
+        self.entered.set()
+        assert self.released.wait(LONG)
+        self.returned.extend(arguments)
 
 
 def add(aggregator: Aggregator, record: MadeRecord, group: Group) -> Entry | None:

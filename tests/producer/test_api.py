@@ -25,7 +25,7 @@ from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.testing import VirtualClock
 from tests.producer.simulation import STREAM
 from tests.producer.stored import payloads
-from tests.producer.support import LONG, Gate, Make, interpreted
+from tests.producer.support import LONG, Gate, Make, beside, interpreted
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
@@ -559,12 +559,10 @@ def test_records_of_put_many_do_not_age_while_an_earlier_one_waits_for_room(gate
     config = ProducerConfig(record_max_buffered_time=0.0, max_buffered_records=2)
     futures: list[PendingRecord] = []
     with Producer(config, client=gate, clock=clock) as producer:
-        thread = threading.Thread(target=lambda: futures.extend(producer.put_many(STREAM, [("k", b"x")] * 4)))
-        thread.start()
-        while not producer._engine._shared.waiting_puts:
-            pass
-        clock.advance(4.0)
-        gate.open.set()
-        thread.join(LONG)
+        with beside(lambda: futures.extend(producer.put_many(STREAM, [("k", b"x")] * 4))):
+            while not producer._engine._shared.waiting_puts:
+                pass
+            clock.advance(4.0)
+            gate.open.set()
         assert [future.arrived for future in futures] == [0.0, 0.0, 4.0, 4.0]
         assert not any(future.grace for future in futures)

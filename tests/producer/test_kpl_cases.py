@@ -27,6 +27,7 @@ from tests.producer.simulation import STREAM
 from tests.producer.support import (
     LONG,
     Gate,
+    beside,
     make_record,
     put,
     shard,
@@ -222,13 +223,9 @@ def test_put_racing_close_never_loses_a_record_without_a_word(turn: int) -> None
         except ProducerClosedError as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=put) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    begun.wait(LONG)
-    left = producer.close(LONG)
-    for thread in threads:
-        thread.join(LONG)
+    with beside(*[put] * 4):
+        begun.wait(LONG)
+        left = producer.close(LONG)
     assert len(refused) == 4, "closing ends them all"
     assert all(future.done() for future in accepted)
     assert sum(future.exception(0) is not None for future in accepted) == left == 0

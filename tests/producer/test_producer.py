@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import FrameType
@@ -49,7 +50,7 @@ from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.fuzz import TIMES, share
 from tests.producer.simulation import STREAM
 from tests.producer.stored import payloads as stored
-from tests.producer.support import LONG, Gate, Make, failure_of, interpreted
+from tests.producer.support import LONG, Gate, Held, Make, beside, failure_of, interpreted
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 MIB = 1024 * 1024
@@ -71,18 +72,13 @@ def settle(producer: Producer, stream: str = STREAM) -> None:
 # ---------------------------------------------------------------------- the main road
 
 
-def test_a_lonely_record_is_sent_without_being_asked_for(make: Make, aws: FakeAws) -> None:
-    producer = make()
-    result = producer.put(STREAM, "customer-1", b"hello").result(LONG)
+@pytest.mark.parametrize("stream", [STREAM, ARN, StreamId(STREAM), StreamId.parse(ARN)])
+def test_a_lonely_record_of_a_stream_by_name_or_arn_is_sent_without_being_asked_for(
+    make: Make, aws: FakeAws, stream: str | StreamId
+) -> None:
+    result = make().put(stream, "k", b"x").result(LONG)
     assert result.shard_id.startswith("shardId-")
     assert result.attempts[-1].success
-    assert stored(aws) == {b"hello": 1}
-
-
-@pytest.mark.parametrize("stream", [STREAM, ARN, StreamId(STREAM), StreamId.parse(ARN)])
-def test_a_stream_by_name_or_arn(make: Make, aws: FakeAws, stream: str | StreamId) -> None:
-    producer = make()
-    assert producer.put(stream, "k", b"x").result(LONG)
     assert stored(aws) == {b"x": 1}
 
 
@@ -107,36 +103,28 @@ def test_stats_and_memory_return_to_zero(make: Make) -> None:
     assert not producer._engine._shared.usage.outstanding
 
 
-def test_stats_may_be_asked_for_at_any_moment(make: Make) -> None:
+def test_stats_may_be_asked_for_at_any_moment(make: Make, restless: None) -> None:
     producer = make(aggregation_max_count=2)
-    seen: list[int] = []
-    errors: list[BaseException] = []
-    done = threading.Event()
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    seen: list[tuple[int, int]] = []
+    done, asked = threading.Event(), threading.Event()
 
     def ask() -> None:
-        try:
-            while not done.is_set():
-                stats = producer.stats()
-                seen.append(stats.user_records_put)
-                assert stats.user_records_stored <= stats.user_records_put
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
+        while not done.is_set():
+            stats = producer.stats()
+            seen.append((stats.user_records_put, stats.user_records_stored))
+        asked.set()
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        for number in range(1_000):
-            producer.put(STREAM, f"k{number % 40}", b"x")
-        assert producer.flush(LONG) == 0
-    finally:
-        done.set()
-        thread.join(LONG)
-        sys.setswitchinterval(before)
+    with beside(ask):
+        try:
+            for number in range(1_000):
+                producer.put(STREAM, f"k{number % 40}", b"x")
+            assert producer.flush(LONG) == 0
+        finally:
+            done.set()
+    assert asked.is_set(), "it asked to the end"
     assert seen == sorted(seen)
+    assert all(stored <= put for put, stored in seen)
     assert producer.stats().user_records_put == producer.stats().user_records_stored == 1_000
-    assert not errors
 
 
 def test_many_streams_in_one_producer(make: Make, aws: FakeAws) -> None:
@@ -152,13 +140,13 @@ def test_many_streams_in_one_producer(make: Make, aws: FakeAws) -> None:
         assert stored(aws, name) == Counter(b"%d" % number for number in range(index, 120, 12))
 
 
-def test_many_threads_and_every_future_resolves_exactly_once(make: Make, aws: FakeAws) -> None:
+def test_many_threads_and_every_future_resolves_exactly_once(
+    make: Make, aws: FakeAws, restless: None
+) -> None:
     aws.faults.add(Fault(kind="partial", operation="PutRecords", probability=0.3, count=50))
     producer = make(aggregation_max_size=500, max_connections=4)
     resolved: Counter[int] = Counter()
     futures: list[PendingRecord] = []
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
 
     def work(thread: int) -> None:
         for number in range(200):
@@ -166,14 +154,8 @@ def test_many_threads_and_every_future_resolves_exactly_once(make: Make, aws: Fa
             future.add_done_callback(lambda f: resolved.update([id(f)]))
             futures.append(future)
 
-    try:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LONG)
-    finally:
-        sys.setswitchinterval(before)
+    with beside(*(partial(work, number) for number in range(8))):
+        pass
     assert producer.close(LONG) == 0
     assert resolved == dict.fromkeys(map(id, futures), 1)
     assert all(future.exception(0) is None for future in futures)
@@ -234,17 +216,13 @@ def test_an_endpoint_that_is_late_at_the_start_is_named_at_once_and_waited_for(
     assert stored(aws, STREAM) == Counter({b"x": 1})
 
 
-def test_without_the_permission_to_put_records_fail_at_once(make: Make, aws: FakeAws) -> None:
+def test_without_the_permission_to_put_records_fail_at_once_and_keep_no_request_in_memory(
+    make: Make, aws: FakeAws
+) -> None:
     aws.faults.add(Fault(kind="error", operation="PutRecords", code="AccessDeniedException", status=400))
-    cause = failure_of(make().put(STREAM, "k", b"x"), LONG).__cause__
-    assert isinstance(cause, PermanentAwsError)
-    assert cause.code == "AccessDeniedException"
-
-
-def test_errors_do_not_keep_requests_in_memory(make: Make, aws: FakeAws) -> None:
-    aws.faults.add(Fault(kind="error", operation="PutRecords", code="AccessDeniedException", status=400))
-    future = make().put(STREAM, "k", b"x" * 1_000)
-    link = failure_of(future, LONG).__cause__
+    link = failure_of(make().put(STREAM, "k", b"x"), LONG).__cause__
+    assert isinstance(link, PermanentAwsError)
+    assert link.code == "AccessDeniedException"
     links = 0
     while link is not None:
         links += 1
@@ -299,7 +277,6 @@ def test_a_put_that_waits_goes_on_when_room_comes_and_the_bound_holds(make: Make
     gate.open.clear()
     producer = make(max_buffered_bytes=65_536)
     highest = 0
-    arrived = gate.arrived
 
     def work() -> None:
         nonlocal highest
@@ -307,13 +284,10 @@ def test_a_put_that_waits_goes_on_when_room_comes_and_the_bound_holds(make: Make
             producer.put(STREAM, "k", b"x" * 1_000)
             highest = max(highest, producer.stats().buffered_bytes)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert arrived.acquire(timeout=LONG)
-    assert thread.is_alive()
-    gate.open.set()
-    thread.join(LONG)
-    assert not thread.is_alive()
+    with beside(work) as (thread,):
+        assert gate.arrived.acquire(timeout=LONG)
+        assert thread.is_alive()
+        gate.open.set()
     assert producer.flush(LONG) == 0
     assert 50_000 < highest <= 65_536
     assert producer.stats().user_records_stored == 400
@@ -322,12 +296,8 @@ def test_a_put_that_waits_goes_on_when_room_comes_and_the_bound_holds(make: Make
 def test_full_aggregates_do_not_wait_for_their_deadline_while_a_put_waits_for_room(make: Make) -> None:
     producer = make(max_buffered_bytes=MIB, record_max_buffered_time=3_600.0, record_ttl=7_200.0)
     settle(producer)
-    worker = threading.Thread(
-        target=lambda: [producer.put(STREAM, f"k{number}", b"x" * 1_000) for number in range(3_000)]
-    )
-    worker.start()
-    worker.join(LONG)
-    assert not worker.is_alive()
+    with beside(lambda: [producer.put(STREAM, f"k{number}", b"x" * 1_000) for number in range(3_000)]):
+        pass
     assert producer.flush(LONG) == 0
 
 
@@ -359,13 +329,11 @@ def test_time_spent_waiting_for_room_does_not_count_against_the_time_to_live(gat
         producer.put(STREAM, "k", b"x" * 60_000)
         assert gate.arrived.acquire(timeout=LONG)
         results: list[PendingRecord] = []
-        thread = threading.Thread(target=lambda: results.append(producer.put(STREAM, "k", b"x" * 60_000)))
-        thread.start()
-        while not producer._engine._shared.waiting_puts:
-            pass
-        clock.advance(4.0)
-        gate.open.set()
-        thread.join(LONG)
+        with beside(lambda: results.append(producer.put(STREAM, "k", b"x" * 60_000))):
+            while not producer._engine._shared.waiting_puts:
+                pass
+            clock.advance(4.0)
+            gate.open.set()
         assert results[0].result(LONG)
 
 
@@ -394,16 +362,12 @@ def test_flush_returns_what_is_left_when_the_endpoint_stalls(make: Make, gate: G
 def test_flush_does_not_wait_for_what_comes_after_it(make: Make, gate: Gate) -> None:
     producer = make(record_max_buffered_time=60.0)
     producer.put(STREAM, "k", b"first")
-    done = threading.Event()
     gate.open.clear()
-    thread = threading.Thread(target=lambda: (producer.flush(LONG), done.set()))
-    thread.start()
-    assert gate.arrived.acquire(timeout=LONG)
-    later = producer.put(STREAM, "k", b"later")
-    gate.open.set()
-    assert done.wait(LONG)
+    with beside(lambda: producer.flush(LONG)):
+        assert gate.arrived.acquire(timeout=LONG)
+        later = producer.put(STREAM, "k", b"later")
+        gate.open.set()
     assert not later.done()
-    thread.join(LONG)
 
 
 def test_a_flush_ends_although_a_retried_record_shares_a_kinesis_record_with_newer_ones(
@@ -421,12 +385,10 @@ def test_a_flush_ends_although_a_retried_record_shares_a_kinesis_record_with_new
     gate.open.clear()
     first = producer.put(STREAM, "k", b"first")
     left: list[int] = []
-    flushing = threading.Thread(target=lambda: left.append(producer.flush(LONG)), daemon=True)
-    flushing.start()
-    assert gate.arrived.acquire(timeout=LONG)
-    second = producer.put(STREAM, "k", b"second")  # of the next flush, and not due for a minute
-    gate.open.set()
-    flushing.join(LONG)
+    with beside(lambda: left.append(producer.flush(LONG))):
+        assert gate.arrived.acquire(timeout=LONG)
+        second = producer.put(STREAM, "k", b"second")  # of the next flush, and not due for a minute
+        gate.open.set()
     assert left == [0]
     assert first.result(LONG).sequence_number == second.result(LONG).sequence_number, (
         "they were sent together"
@@ -485,16 +447,12 @@ def test_whoever_closes_second_waits_for_the_first(make: Make, gate: Gate) -> No
     producer = make(record_max_buffered_time=60.0)
     future = producer.put(STREAM, "k", b"x")
     lefts: list[int] = []
-    first = threading.Thread(target=lambda: lefts.append(producer.close(LONG)))
-    first.start()
-    assert gate.arrived.acquire(timeout=LONG)
-    assert producer.close(0.01) == 1, "still with the network"
-    assert not future.done()
-    second = threading.Thread(target=lambda: lefts.append(producer.close(LONG) + 10 * (not future.done())))
-    second.start()
-    gate.open.set()
-    first.join(LONG)
-    second.join(LONG)
+    with beside(lambda: lefts.append(producer.close(LONG))):
+        assert gate.arrived.acquire(timeout=LONG)
+        assert producer.close(0.01) == 1, "still with the network"
+        assert not future.done()
+        with beside(lambda: lefts.append(producer.close(LONG) + 10 * (not future.done()))):
+            gate.open.set()
     assert lefts == [0, 0]
     assert future.result(0)
     assert producer.close(0) == 0
@@ -537,12 +495,10 @@ def test_closing_wakes_a_put_that_waits_for_room(make: Make, gate: Gate) -> None
         except ProducerClosedError as error:
             outcome.append(error)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert waiting.wait(LONG)
-    assert gate.arrived.acquire(timeout=LONG)
-    producer.close(0.01)
-    thread.join(LONG)
+    with beside(work):
+        assert waiting.wait(LONG)
+        assert gate.arrived.acquire(timeout=LONG)
+        producer.close(0.01)
     assert len(outcome) == 1
 
 
@@ -655,35 +611,28 @@ def test_flush_and_close_wait_for_callbacks_and_count_them(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
-    entered, release = threading.Event(), threading.Event()
-    seen: list[PendingRecord] = []
-
-    def slow(record: PendingRecord) -> None:
-        entered.set()
-        assert release.wait(LONG)
-        seen.append(record)
-
+    slow = Held()
     futures = [producer.put(STREAM, "k", b"x") for _ in range(3)]
     for future in futures:
         future.add_done_callback(slow)
     try:
         assert producer.flush(0) == 3
-        assert entered.wait(LONG)
+        assert slow.entered.wait(LONG)
         assert all(future.result(LONG) for future in futures), "the futures do not wait for callbacks"
         assert producer.stats().buffered_bytes == 0, "nor does the room"
         assert producer.flush(0) == 3
         later = producer.put(STREAM, "k", b"x")
-        later.add_done_callback(seen.append)
+        later.add_done_callback(slow.returned.append)
         with caplog.at_level(logging.WARNING):
             assert producer.close(0) >= 3
         assert later.done()
-        assert later in seen, "callbacks of what `close` fails run before it returns"
+        assert later in slow.returned, "callbacks of what `close` fails run before it returns"
         assert "callbacks of 3 records" in caplog.text
         assert producer.close(0) == 3
     finally:
-        release.set()
+        slow.released.set()
     assert producer.close(LONG) == 0
-    assert [record for record in seen if record is not later] == futures
+    assert [record for record in slow.returned if record is not later] == futures
 
 
 @pytest.mark.parametrize("method", ["flush", "close"])
@@ -711,32 +660,29 @@ def test_a_callback_of_a_record_that_close_fails_may_not_wait_for_that_close(
 
 def test_an_asyncio_or_other_flush_that_watches_is_told_after_the_callbacks(make: Make) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
-    release, told = threading.Event(), threading.Event()
-    order: list[str] = []
-
-    def slow(_: PendingRecord) -> None:
-        assert release.wait(LONG)
-        order.append("callback")
+    slow, told = Held(), threading.Event()
+    order: list[Any] = []
 
     def watch() -> None:
-        order.append("flush")
+        order.extend(slow.returned)
         told.set()
 
-    producer.put(STREAM, "k", b"x").add_done_callback(slow)
+    record = producer.put(STREAM, "k", b"x")
+    record.add_done_callback(slow)
     producer._engine.begin_flush(watch)
-    release.set()
+    slow.released.set()
     assert told.wait(LONG)
-    assert order == ["callback", "flush"]
+    assert order == [record]
 
 
 def test_flush_does_not_wait_for_callbacks_of_what_comes_after_it(make: Make) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
-    release = threading.Event()
+    slow = Held()
     put: list[PendingRecord] = []
 
     def again(_: PendingRecord) -> None:
         put.append(producer.put(STREAM, "k", b"later"))
-        put[0].add_done_callback(lambda _: release.wait(LONG))
+        put[0].add_done_callback(slow)
 
     producer.put(STREAM, "k", b"x").add_done_callback(again)
     try:
@@ -745,7 +691,7 @@ def test_flush_does_not_wait_for_callbacks_of_what_comes_after_it(make: Make) ->
         assert put[0].result(LONG)
         assert producer.flush(0) == 1
     finally:
-        release.set()
+        slow.released.set()
     assert producer.flush(LONG) == 0
 
 
@@ -753,25 +699,20 @@ def test_a_callback_of_a_record_that_expired_does_not_hold_the_others_up(make: M
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
     settle(producer)
     pipeline = producer._engine.pipeline(StreamId(STREAM))
-    entered, release = threading.Event(), threading.Event()
-
-    def stuck(_: PendingRecord) -> None:
-        entered.set()
-        assert release.wait(LONG)
-
+    stuck = Held()
     pipeline.queue.record_ttl = -1.0
     expired = producer.put(STREAM, "k", b"expires at once")
     expired.add_done_callback(stuck)
     try:
         producer.flush(0)
-        assert entered.wait(LONG)
+        assert stuck.entered.wait(LONG)
         assert isinstance(expired.exception(0), RecordFailedError)
         pipeline.queue.record_ttl = 600.0
         other = producer.put(STREAM, "k", b"x")
         producer.flush(0)
         assert other.result(LONG)
     finally:
-        release.set()
+        stuck.released.set()
 
 
 def test_a_callback_that_exits_does_not_stop_the_producer(make: Make) -> None:
@@ -894,18 +835,13 @@ def test_a_pool_starts_no_more_threads_than_it_may_and_runs_everything() -> None
 def test_a_thread_that_is_started_after_the_pool_was_stopped_ends_too() -> None:
     # As when `close` gives up while the I/O loop has collected a request and not submitted it yet.
     pool = TaskPool("test", 2)
-    started, release = threading.Event(), threading.Event()
-
-    def task() -> None:
-        started.set()
-        assert release.wait(LONG)
-
+    task = Held()
     pool.submit(task)
-    assert started.wait(LONG)
+    assert task.entered.wait(LONG)
     pool.stop()
     pool.submit(lambda: None)
     assert len(pool.threads) == 2
-    release.set()
+    task.released.set()
     for thread in pool.threads:
         thread.join(LONG)
         assert not thread.is_alive()
@@ -1298,30 +1234,25 @@ def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_cal
 def test_close_does_not_log_while_it_holds_the_lock(make: Make) -> None:
     # A handler of log records may put them, and hold a lock of its own that another thread's `put` waits for.
     producer = make()
-    inside, release = threading.Event(), threading.Event()
+    callback = Held()
     held: list[bool] = []
 
     class Shipping(logging.Handler):
         def emit(self, _: logging.LogRecord) -> None:
             held.append(producer._engine._held_here())
 
-    def hold(_: PendingRecord) -> None:
-        inside.set()
-        assert release.wait(LONG)
-
-    producer.put(STREAM, "k", b"x").add_done_callback(hold)
-    assert inside.wait(LONG)
+    producer.put(STREAM, "k", b"x").add_done_callback(callback)
+    assert callback.entered.wait(LONG)
     handler = Shipping()
     logger = logging.getLogger("kinesis_sdk")
     logger.addHandler(handler)
     try:
         assert producer.close(0) == 1
-        second = threading.Thread(target=producer.close, args=(0,))
-        second.start()
-        second.join(LONG)
+        with beside(lambda: producer.close(0)):
+            pass
     finally:
         logger.removeHandler(handler)
-        release.set()
+        callback.released.set()
     assert held == [False, False]
 
 
@@ -1521,16 +1452,15 @@ def test_a_forked_child_is_told_and_may_make_its_own(make: Make, gate: Gate, aws
     waiting = producer.put(STREAM, "k", b"parent's")
     inside: list[object] = []
     waiting.add_done_callback(inside.append)
-    held, release = threading.Event(), threading.Event()
+    hold = Held()
 
-    def hold() -> None:
+    def lock() -> None:
         with waiting._condition:
-            held.set()
-            assert release.wait(LONG)
+            hold()
 
-    holder = threading.Thread(target=hold)
+    holder = threading.Thread(target=lock)
     holder.start()
-    assert held.wait(LONG)
+    assert hold.entered.wait(LONG)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -1561,7 +1491,7 @@ def test_a_forked_child_is_told_and_may_make_its_own(make: Make, gate: Gate, aws
     with os.fdopen(reader) as pipe:
         report = pipe.read().splitlines()
     os.waitpid(child, 0)
-    release.set()
+    hold.released.set()
     holder.join(LONG)
     fix = "this producer belongs to the parent process; create a new one after the fork"
     assert report == [fix, fix, fix, "close 0, callbacks 0", "shardId-000000000000"]
@@ -1575,19 +1505,14 @@ def test_a_forked_child_is_told_and_may_make_its_own(make: Make, gate: Gate, aws
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("way", ["callback", "hook"])
 def test_close_in_a_forked_child_does_not_wait_for_what_runs_in_the_parent(gate: Gate, way: str) -> None:
-    inside, release = threading.Event(), threading.Event()
-
-    def hold(_: object) -> None:
-        inside.set()
-        assert release.wait(LONG)
-
+    hold = Held()
     hook = hold if way == "hook" else None
     producer = Producer(ProducerConfig(record_max_buffered_time=0.005), client=gate, on_record_failed=hook)
     try:
         future = producer.put("nowhere" if way == "hook" else STREAM, "k", b"x")
         if way == "callback":
             future.add_done_callback(hold)
-        assert inside.wait(LONG)
+        assert hold.entered.wait(LONG)
         child = os.fork()
         if child == 0:
             code = 1
@@ -1599,7 +1524,7 @@ def test_close_in_a_forked_child_does_not_wait_for_what_runs_in_the_parent(gate:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
     finally:
-        release.set()
+        hold.released.set()
     assert producer.close(LONG) == 0
 
 

@@ -155,44 +155,11 @@ def test_a_marked_copy_is_dropped_and_the_original_delivered(stream: Stream) -> 
     assert batch.calls == Calls()
 
 
-def test_an_original_that_arrives_after_its_copy_is_dropped(stream: Stream) -> None:
-    first = stream.put(P, 5000, run(7, 0, flags=REPEAT))
-    stream.put(P, 9000, run(7, 0))
-    batch = read(stream, stream.reader(P), stream.logs[P])
-    assert batch.positions == [(first.sequence_number, 0)]
-
-
-def test_of_three_copies_the_first_is_delivered(stream: Stream) -> None:
-    stream.put(P, 5000, run(7, 0, flags=REPEAT))
-    stream.put(P, 11_000, run(7, 0, flags=REPEAT))
-    stream.put(P, 12_000, run(7, 0))
-    assert len(read(stream, stream.reader(P), stream.logs[P]).data) == 1
-
-
-def test_an_aggregate_of_old_and_new_records_is_dropped_in_part(stream: Stream) -> None:
-    stream.put(P, 100, run(10, 0, 3))
-    second = stream.put(P, 6000, run(8, 5900, 2), run(10, 0, 3, flags=REPEAT), run(20, 5900))
-    batch = read(stream, stream.reader(P), stream.logs[P])
-    assert [position for position in batch.positions if position[0] == second.sequence_number] == [
-        (second.sequence_number, 0),
-        (second.sequence_number, 1),
-        (second.sequence_number, 5),
-    ]
-    assert batch.data[3:] == [b"8", b"9", b"20"]
-
-
 def test_a_run_of_which_a_part_is_repeated_loses_that_part(stream: Stream) -> None:
     stream.put(P, 100, run(11, 0, 2))
     stream.put(P, 5000, run(10, 0, 4, flags=REPEAT))
     batch = read(stream, stream.reader(P), stream.logs[P], shell=refuse)
     assert batch.data == [b"11", b"12", b"10", b"13"]
-
-
-def test_another_date_or_incarnation_is_another_record(stream: Stream) -> None:
-    stream.put(P, 100, run(7, 0))
-    stream.put(P, 5000, run(7, 1, flags=REPEAT))
-    stream.put(P, 5000, run(7, 0, flags=REPEAT, incarnation=b"another!"))
-    assert len(read(stream, stream.reader(P), stream.logs[P]).data) == 3
 
 
 def test_what_is_read_again_is_not_dropped_for_itself(stream: Stream) -> None:
@@ -242,17 +209,6 @@ def test_a_name_whose_window_is_over_is_another_record_at_once(stream: Stream, f
     for since in (0, 1):
         batch = read(stream, stream.reader(P), stream.logs[P][since:])
         assert batch.positions[-1] == (stream.logs[P][1].sequence_number, 0)
-
-
-def test_a_name_that_is_put_twice_in_one_aggregate_is_delivered_once(stream: Stream) -> None:
-    stream.put(P, 100, run(5, -300_000, flags=NAMED), run(9, 0), run(5, -300_000, flags=NAMED))
-    assert read(stream, stream.reader(P), stream.logs[P]).data == [b"5", b"9"]
-
-
-def test_records_with_one_name_but_several_dates_are_one(stream: Stream) -> None:
-    stream.put(P, 100, run(5, -300_000, flags=NAMED))
-    stream.put(P, 1000, run(5, -299_000, flags=NAMED))
-    assert len(read(stream, stream.reader(P), stream.logs[P]).data) == 1
 
 
 # R5: look-ups
@@ -310,22 +266,6 @@ def test_the_memory_forgets_after_a_minute_and_looks_up_again(stream: Stream) ->
     assert [len(batch.calls.read) for batch in batches] == [0, 0, 0, 1]
 
 
-def test_a_small_memory_costs_look_ups_and_nothing_else(stream: Stream) -> None:
-    for number in range(20):
-        stream.put(P, 100 + number, run(number, number))
-    for number in range(20):
-        stream.put(P, 5000 + number, run(number, number, flags=REPEAT))
-    for capacity in (1, 2, 7, 19, 20, 40):
-        for size in (1, 3, 40):
-            reader = stream.reader(P, max_bytes=capacity * RUN_BYTES)
-            data = [
-                one
-                for begin in range(0, 40, size)
-                for one in read(stream, reader, stream.logs[P][begin : begin + size]).data
-            ]
-            assert data == [b"%d" % number for number in range(20)], (capacity, size)
-
-
 @pytest.mark.parametrize("max_bytes", [1, MAX_BYTES])
 def test_copies_in_one_aggregate_are_found_again_after_the_memory_forgot_them(
     stream: Stream, max_bytes: int
@@ -351,33 +291,6 @@ def test_a_copy_in_the_child_finds_the_original_in_its_parent(stream: Stream) ->
     batch = read(stream, stream.reader(A), stream.logs[A])
     assert batch.data == []
     assert batch.calls == Calls(read=[A, A, P], listed=1)
-
-
-def test_an_original_in_the_child_finds_its_copy_in_the_parent(stream: Stream) -> None:
-    stream.put(P, 5000, run(7, 0, flags=REPEAT), hash_keys=[5])
-    split(stream)
-    stream.put(A, 6000, run(7, 0), hash_keys=[5], made_for=P)
-    assert read(stream, stream.reader(A), stream.logs[A]).data == []
-
-
-@pytest.mark.parametrize("key", [5, MAX_HASH_KEY - 5])
-def test_both_parents_of_a_merge_are_looked_up(stream: Stream, key: int) -> None:
-    split(stream)
-    stream.put(A if key < MIDDLE else B, 100, run(7, 0), hash_keys=[key])
-    stream.open(M, 0, MAX_HASH_KEY, A, B)
-    stream.put(M, 5000, run(7, 0, flags=REPEAT), hash_keys=[key])
-    batch = read(stream, stream.reader(M), stream.logs[M])
-    assert batch.data == []
-    assert batch.calls.read.count(A) >= 1
-    assert batch.calls.read.count(B) >= 1
-
-
-def test_ancestors_are_looked_up_past_shards_without_records(stream: Stream) -> None:
-    stream.put(P, 100, run(7, 0), hash_keys=[5])
-    split(stream)
-    stream.open(M, 0, MAX_HASH_KEY, A, B)
-    stream.put(M, 5000, run(7, 0, flags=REPEAT), hash_keys=[5])
-    assert read(stream, stream.reader(M), stream.logs[M]).data == []
 
 
 def test_a_child_that_is_not_listed_yet_is_looked_up_in_the_parents_of_its_lease(stream: Stream) -> None:
@@ -452,14 +365,6 @@ def test_a_look_up_counts_no_misplaced_copies(stream: Stream) -> None:
     everything = read(stream, stream.reader(A), stream.logs[A])
     assert (everything.data, everything.decision.misplaced) == ([b"0"], 2)
     assert read(stream, stream.reader(A), stream.logs[A][1:]).data == [b"0"]
-
-
-def test_a_look_up_counts_no_misplaced_copies_of_a_parent(stream: Stream) -> None:
-    split(stream)
-    stream.put(A, 100, run(0, 0, 2), hash_keys=[5, MIDDLE + 5], made_for=P)
-    stream.open(M, 0, MAX_HASH_KEY, A, B)
-    stream.put(M, 5000, run(0, 0, flags=REPEAT), hash_keys=[5])
-    assert read(stream, stream.reader(M), stream.logs[M]).data == [b"0"]
 
 
 def test_a_reader_with_gaps_looks_everything_up(stream: Stream) -> None:
@@ -539,17 +444,6 @@ def test_a_stream_that_keeps_records_for_longer_is_known_by_its_oldest_one(
     assert batch.calls.read == ([P, P] if young == P else [A, A])
     batch = read(stream, reader, log[-1:], now=7 * DAY)
     assert (batch.data, batch.decision.unknown, batch.calls.read) == ([b"9"], 0, [])
-
-
-def test_runs_of_one_date_are_found_although_their_numbers_do_not_count_up(stream: Stream) -> None:
-    """A retried aggregate is stored behind newer ones of its date."""
-    numbers = (50, 40, 45, 10, 60, 30)
-    for number in numbers:
-        stream.put(P, 100, run(number, 0))
-    for number in numbers:
-        stream.put(P, 5000, run(number, 0, flags=REPEAT))
-    batch = read(stream, stream.reader(P), stream.logs[P])
-    assert batch.data == [b"%d" % number for number in numbers]
 
 
 def test_a_child_asks_its_parent_how_long_records_are_kept(stream: Stream) -> None:
@@ -822,16 +716,6 @@ def test_runs_that_are_not_suspect_are_judged_as_any_others(
     monkeypatch.setattr(RunMemory, "has_run", lambda self, key, since: True)
     monkeypatch.setattr(RunMemory, "add_single", lambda *_: False)
     assert shorter == traced(seed)
-
-
-def test_times_are_milliseconds_since_1970(stream: Stream) -> None:
-    stream.put(P, 5000, run(7, 0, flags=REPEAT))
-    reader = stream.reader(P)
-    reader.begin(stream.logs[P])
-    deaggregate(stream.logs[P], on_tagged=reader.add)
-    look_up = reader.look_up()
-    assert look_up is not None
-    assert look_up.since_millis == EPOCH - 25_000  # 30 s before its arrival, because it is marked
 
 
 @pytest.mark.parametrize(("each_second", "looks"), [(2, False), (16, True)])

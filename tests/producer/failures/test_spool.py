@@ -7,10 +7,10 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from kinesis_sdk.producer import (
 from kinesis_sdk.producer.failures import spool as module
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.producer.stored import stored_headers
-from tests.producer.support import LONG
+from tests.producer.support import LONG, beside
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 250_000, tzinfo=timezone.utc)
 
@@ -255,11 +255,8 @@ def test_many_threads_append_whole_lines(tmp_path: Path) -> None:
         for number in range(50):
             spools[thread % 2](failed(b"%d-%d" % (thread, number) + b"x" * 5_000))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
+    with beside(*(partial(work, number) for number in range(4))):
+        pass
     found = Counter(record.data.rstrip(b"x") for record in read_spool(path))
     assert found == Counter(b"%d-%d" % (thread, number) for thread in range(4) for number in range(50))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from kinesis_sdk.producer.io.metrics import SAMPLE_INTERVAL, ProducerMetrics, Re
 from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.producer.records.record import Stored
 from kinesis_sdk.producer.stream.collector import Batch
-from tests.producer.support import LONG, acknowledge, make_entry, make_record, together
+from tests.producer.support import acknowledge, beside, make_entry, make_record, together
 
 ORDERS = StreamId("orders")
 S0, S1 = "shardId-000000000000", "shardId-000000000001"
@@ -287,10 +286,8 @@ def test_a_signal_handler_may_close_the_producer_that_it_interrupted_in_a_sample
         metrics.retire()
         yield Reading(ORDERS, 3, 0, 0)
 
-    thread = threading.Thread(target=metrics.sample, args=(1.0, interrupted()), daemon=True)
-    thread.start()
-    thread.join(LONG)
-    assert not thread.is_alive()
+    with beside(lambda: metrics.sample(1.0, interrupted())):
+        pass
     assert numbers(sink, "UserRecordsReceived") == (3, 3, 1, 1), "no difference is reported twice"
 
 

@@ -7,10 +7,9 @@ import concurrent.futures
 import functools
 import gc
 import logging
-import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
 from concurrent.futures._base import _create_and_install_waiters  # type: ignore[attr-defined]
 
@@ -21,7 +20,7 @@ from kinesis_sdk.producer.records import waits as module
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.producer.records.record import DeliveryState, PutResult, Stored
-from tests.producer.support import LONG, MadeRecord, fail, interpreted, make_record, together
+from tests.producer.support import LONG, MadeRecord, beside, fail, interpreted, make_record, together
 from tests.producer.support import acknowledge as acknowledge_entry
 
 STORED = Stored("shardId-000000000000", "49", 1.0, 1.5)
@@ -42,21 +41,6 @@ def make_records(count: int) -> list[MadeRecord]:
     records = [make_record() for _ in range(count)]
     together(records)
     return records
-
-
-def join(*threads: threading.Thread) -> None:
-    for thread in threads:
-        thread.join(LONG)
-        assert not thread.is_alive()
-
-
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads change places as often as the interpreter can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def test_results_of_an_aggregate_share_the_sequence_number_and_count_inside_it() -> None:
@@ -249,10 +233,8 @@ def test_wait(return_when: str, outcomes: str) -> None:
             elif outcome == "f":
                 fail(record, ERROR)
 
-    thread = threading.Thread(target=resolve)
-    thread.start()
-    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=return_when)
-    join(thread)
+    with beside(resolve):
+        done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=return_when)
     ended = {record for record, outcome in zip(records, outcomes, strict=True) if outcome != "-"}
     assert (done, pending) == (ended, set(records) - ended)
 
@@ -372,13 +354,11 @@ def test_one_that_holds_the_condition_holds_nobody_up(resolve: Callable[[Pending
     record = make_record()
     called = threading.Event()
     record.add_done_callback(lambda _: called.set())
-    waiting = threading.Thread(target=lambda: record.exception(LONG))
-    waiting.start()
     with record._condition:
-        waiter = _create_and_install_waiters([record], ALL_COMPLETED)
-        resolving = threading.Thread(target=resolve, args=(record,))
-        resolving.start()
-        join(resolving, waiting)
+        with beside(lambda: record.exception(LONG)):
+            waiter = _create_and_install_waiters([record], ALL_COMPLETED)
+            with beside(lambda: resolve(record)):
+                pass
         assert record.done()
         assert called.is_set()
     assert waiter.event.wait(LONG)
@@ -436,9 +416,8 @@ def test_a_record_that_ends_while_the_telling_thread_is_started_does_not_wait_fo
         return startable and start()
 
     monkeypatch.setattr(notifier, "_start", interrupted)
-    ending = threading.Thread(target=acknowledge, args=([record], STORED), daemon=True)
-    ending.start()
-    join(ending)
+    with beside(lambda: acknowledge([record], STORED)):
+        pass
     assert all(waiter.event.wait(LONG) for waiter in waiters)
 
 
@@ -502,12 +481,9 @@ def test_waiting_begins_at_any_moment_of_the_end_of_a_kinesis_record(restless: N
             start.wait(LONG)  # noqa: B023
             found.append(len(list(concurrent.futures.as_completed(records, timeout=LONG))))  # noqa: B023
 
-        threads = [threading.Thread(target=target) for target in (all_of_them, one_by_one)]
-        for thread in threads:
-            thread.start()
-        start.wait(LONG)
-        acknowledge(records, STORED)
-        join(*threads)
+        with beside(all_of_them, one_by_one):
+            start.wait(LONG)
+            acknowledge(records, STORED)
         assert found == [6, 6]
 
 
@@ -522,14 +498,12 @@ def test_moves_race_with_those_who_begin_to_watch(restless: None) -> None:
             for record in records:  # noqa: B023
                 record.add_done_callback(calls.append)  # noqa: B023
 
-        thread = threading.Thread(target=watch)
-        thread.start()
-        start.wait(LONG)
-        entry = together(records[3:])
-        other = together(records[:3])
-        acknowledge_entry(entry, STORED)
-        acknowledge_entry(other, STORED)
-        join(thread)
+        with beside(watch):
+            start.wait(LONG)
+            entry = together(records[3:])
+            other = together(records[:3])
+            acknowledge_entry(entry, STORED)
+            acknowledge_entry(other, STORED)
         assert sorted(map(id, calls)) == sorted(map(id, records))
         assert all(record.done() for record in records)
 

@@ -521,23 +521,6 @@ def test_ordered_mode_waits_for_a_head_that_is_held() -> None:
     simulation.check_identities()
 
 
-def test_ordered_mode_waits_across_a_reshard() -> None:
-    simulation = started(ordering="per_shard")
-    sent = watched(simulation)
-    lose(simulation)
-    simulation.put("a", b"1")
-    simulation.put("b", b"2")
-    simulation.run(simulation.clock.monotonic() + 1.0)
-    simulation.split()
-    simulation.pipeline.topology.require_load()
-    simulation.run()
-    marked = [run for run in runs(sent) if run.flags]
-    assert sum(run.count for run in marked) >= 2
-    simulation.check()
-    simulation.check_order()
-    simulation.check_identities()
-
-
 # ---------------------------------------------------------------------- streams that place records themselves
 
 
