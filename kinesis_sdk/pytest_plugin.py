@@ -207,7 +207,7 @@ class SteppedWorker:
 
         Raises:
             KinesisSdkError: As `step`.
-            TimeoutError: If it has not ended after a virtual hour, for example because the handler always raises.
+            TimeoutError: If the worker has not ended after a virtual hour, for example because the handler always raises.
         """
         if self._engine is not None:
             raise RuntimeError(

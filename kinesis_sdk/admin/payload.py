@@ -48,7 +48,7 @@ class DecodedPayload:
     truncated: bool = False
 
     def pretty(self) -> str:
-        """Return the text laid out for people: JSON with one member a line, bytes in rows. Values are not changed."""
+        """Return the text in a form for people: JSON with one member per line, bytes in rows. Values are not changed."""
         if self.kind is PayloadKind.JSON:
             return pretty_json(self.text)
         if self.kind is PayloadKind.HEX:
@@ -116,7 +116,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def pretty_json(text: str) -> str:
-    """Return valid JSON text with one member or element a line. Numbers, strings and repeated names stay unchanged."""
+    """Return valid JSON text with one member or element per line. Numbers, strings and repeated names stay unchanged."""
     parts: list[str] = []
     depth = 0
     tokens = _TOKEN.findall(text)

@@ -237,7 +237,7 @@ def check_table(table: str | None, applications: tuple[str, ...]) -> None:
     """Check that ``--table`` is given for exactly one application, in commands that take several.
 
     Raises:
-        ConfigError: If it is given for no application or for several.
+        ConfigError: If ``--table`` is given with no application or with several.
     """
     if table is not None and len(applications) != 1:
         raise ConfigError(

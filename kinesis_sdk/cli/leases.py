@@ -54,7 +54,7 @@ def leases() -> None:
 @click.command("list")
 @application_options
 @click.option(
-    "--all", "show_all", is_flag=True, help="Show all rows of a large application, finished ones too."
+    "--all", "show_all", is_flag=True, help="Show all rows of a large application, including finished ones."
 )
 @JSON_OPTION
 @with_exit_codes
@@ -87,7 +87,7 @@ def list_leases(
     help="Watch for this long first, such as 25s; otherwise it is not known which owners are silent.",
 )
 @click.option(
-    "--all", "show_all", is_flag=True, help="Show all rows of a large application, finished ones too."
+    "--all", "show_all", is_flag=True, help="Show all rows of a large application, including finished ones."
 )
 @JSON_OPTION
 @with_exit_codes

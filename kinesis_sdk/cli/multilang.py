@@ -97,7 +97,7 @@ def multilang(
     the keys onChildFailure (restart, exit), onChildException (ignore, restart), childExitGraceMillis and
     batchRecords (maximum records of a processRecords message).
 
-    --json prints an event a line: checked, started (once the worker consumes and the health endpoint is open), ended. The log
+    --json prints one event per line: checked, started (once the worker consumes and the health endpoint is open), ended. The log
     stays on standard error.
 
     Exit codes: 0 stopped; 1 a child failed with onChildFailure = exit, or the stop was not clean; 2 the file or an option is

@@ -60,7 +60,7 @@ def log_options(command: _F) -> _F:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="Lines of text, or one JSON object a line.",
+        help="Lines of text, or one JSON object per line.",
     )
     return level(form(command))
 

@@ -143,7 +143,7 @@ def watch(name: str, interval: float, load: bool, as_json: bool, account: Connec
     r"""Show the picture of STREAM live, until Ctrl-C.
 
     Each update costs one DescribeStreamSummary and one ListShards call (for each 1,000 shards); with --load also one GetShardIterator and
-    one GetRecords call for each open shard. --json prints one object a line for each update.
+    one GetRecords call for each open shard. --json prints one object per line for each update.
 
     \b
     Examples:

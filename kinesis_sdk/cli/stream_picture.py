@@ -136,7 +136,7 @@ def _summary(opened: tuple[LineageShard, ...], loads: Mapping[str, ShardLoad] | 
 
 
 def _events(lineage: Lineage) -> list[str]:
-    """Return the latest splits and merges, one a line, newest last."""
+    """Return the latest splits and merges, one per line, newest last."""
     by_id = {shard.shard_id: shard for shard in lineage.shards}
     seen: set[tuple[str, ...]] = set()
     events: list[tuple[datetime | None, str]] = []

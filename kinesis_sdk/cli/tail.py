@@ -81,7 +81,7 @@ def clock_and_sleep() -> dict[str, Any]:
 @click.option(
     "--headers", is_flag=True, help="Also print the headers of each record; --json always has them."
 )
-@click.option("--raw", is_flag=True, help="Payloads only, one a line, unchanged.")
+@click.option("--raw", is_flag=True, help="Print only payloads, one per line, unchanged.")
 @JSON_OPTION
 @connection_options
 @with_exit_codes

@@ -56,7 +56,7 @@ def top(
     where workers of this SDK report it; for others the stream is read, each shard at most once in 30 s. An open tail
     reads its shard every 2 s.
 
-    --json prints the snapshots that the screen would show, one a line, until Ctrl-C. It needs no terminal.
+    --json prints the snapshots that the screen would show, one per line, until Ctrl-C. It needs no terminal.
 
     \b
     Examples:

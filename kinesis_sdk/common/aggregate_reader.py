@@ -499,7 +499,7 @@ def has_outside(columns: SubRecordColumns, owned: HashKeyRange) -> bool:
 
 
 def hash_keys_of(columns: SubRecordColumns) -> tuple[bytes, bytes] | None:
-    """Return the lowest and the highest hash key of the user records; None if none has one."""
+    """Return the lowest and the highest hash key of the user records; None if no user record has a hash key."""
     places = [
         place for key, explicit in _slots(columns) if key is not None and (place := _place(key, explicit))
     ]

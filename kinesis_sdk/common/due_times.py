@@ -41,7 +41,7 @@ class DueTimes(Generic[T]):
         return None if entry is None else entry[0]
 
     def take(self, now: float) -> T | None:
-        """Remove and return the item that is due first; None if none is due.
+        """Remove and return the item that is due first; None if no item is due.
 
         Of items that are due at the same moment, the item that was set first is returned.
         """

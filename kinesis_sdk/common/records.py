@@ -143,7 +143,7 @@ class UserRecord(NamedTuple):
         """The value that the deserializer decodes from ``data``, on first access; without a deserializer, ``data`` itself.
 
         Raises:
-            DeserializationError: If it cannot be decoded. In a handler, let it propagate: ``on_handler_error`` decides.
+            DeserializationError: If the data cannot be decoded. In a handler, let it propagate: ``on_handler_error`` decides.
         """
         return self.data
 

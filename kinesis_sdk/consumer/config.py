@@ -617,7 +617,7 @@ class ConsumerConfig:
         docs/kcl-properties.md lists the keys.
 
         Raises:
-            ConfigError: If a value is malformed or has no counterpart, or two keys contradict each other; names the key.
+            ConfigError: If a value is malformed or has no counterpart, or two keys contradict each other; the message names the key.
             OSError: If the file cannot be read.
         """
         from kinesis_sdk.consumer.properties import load_properties

@@ -242,7 +242,7 @@ class FunctionHandler(RecordHandler):
 class AwaitingHandler:
     """Calls and awaits the callbacks of the user's handler (`inner`), except ``process_records``, which `Delivery` calls.
 
-    `running` is the name of the running callback and the monotonic time at which it began; None if none is running.
+    `running` is the name of the running callback and the monotonic time at which it began; None if no callback is running.
     """
 
     def __init__(

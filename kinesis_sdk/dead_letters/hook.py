@@ -56,7 +56,7 @@ class DeadLetters:
         """Keep a record; if a sink uses the same SQL database, this happens in the sink's transaction.
 
         Raises:
-            DeadLetterError: If it cannot be stored.
+            DeadLetterError: If the record cannot be stored.
         """
         letter = DeadLetter.of(poison, self._application, round(self._clock.time() * 1000))
         store = self._opened()
@@ -74,7 +74,7 @@ class DeadLetters:
 
         Raises:
             ConsumerError: If the stream and shard of the record are not known.
-            DeadLetterError: If it cannot be stored.
+            DeadLetterError: If the record cannot be stored.
         """
         origin = Origin.parse(record.id)
         if origin is None:

@@ -173,7 +173,7 @@ class DeadLetter:
         return replace(self, history=again, set_aside=now_millis, state=State.OPEN)
 
     def to_line(self) -> bytes:
-        """Return it as a line of JSON, with its newline. The state is not part of it."""
+        """Return the letter as a line of JSON, with its newline. The state is not part of it."""
         headers = {**self.headers, **_bytes_of(self.history)}
         item = {
             "application": self.application,

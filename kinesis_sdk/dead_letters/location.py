@@ -49,7 +49,7 @@ def open_dead_letters(location: str, *, connection: Connection | None = None) ->
         connection: Region, profile and endpoint for a stream or a queue; None uses the usual AWS settings.
 
     Raises:
-        ConfigError: If it is not a location, or the database is not supported.
+        ConfigError: If the text is not a location, or the database is not supported.
         ImportError: If SQLAlchemy, or the driver of the database, is not installed.
     """
     check_location("location", location)

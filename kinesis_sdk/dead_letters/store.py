@@ -32,7 +32,7 @@ class DeadLetterStore(Protocol):
         """Store a letter; it is durable when this returns.
 
         Raises:
-            DeadLetterError: If it cannot be stored.
+            DeadLetterError: If the letter cannot be stored.
         """
 
     def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:

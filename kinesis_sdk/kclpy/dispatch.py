@@ -31,7 +31,7 @@ def message_decode(json_dict: Mapping[str, Any]) -> messages.Message:
 
     Raises:
         MalformedAction: If the message has no ``action``, or an unknown one.
-        KeyError: If it lacks a field.
+        KeyError: If the message lacks a field.
     """
     # The text of a message may hold payloads, so only its action is shown.
     action = json_dict.get("action") if isinstance(json_dict, Mapping) else None

@@ -64,7 +64,7 @@ class Checkpointer:
             sub_sequence_number: Index inside an aggregate; None means 0, the *first* record of an aggregate.
 
         Raises:
-            CheckpointError: If it was not stored; ``value`` names the reason.
+            CheckpointError: If the checkpoint was not stored; ``value`` names the reason.
         """
         self.io_handler.write_action(
             {

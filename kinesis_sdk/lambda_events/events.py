@@ -223,7 +223,7 @@ def payload(place: str, text: object) -> bytes:
     """Return the bytes of a payload in base64.
 
     Raises:
-        InvalidEventError: If it is not base64.
+        InvalidEventError: If the text is not base64.
     """
     try:
         if isinstance(text, str):
@@ -237,7 +237,7 @@ def arrival_time(place: str, value: object, unit: float) -> datetime:
     """Return a number of ``unit`` seconds since 1970 as an aware datetime, to the millisecond.
 
     Raises:
-        InvalidEventError: If it is not a number, or out of range.
+        InvalidEventError: If the value is not a number, or out of range.
     """
     try:
         if isinstance(value, (int, float)):

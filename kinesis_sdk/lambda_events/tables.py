@@ -32,7 +32,7 @@ class ChangeEvent:
         changes: The changes, in the order of the shard.
 
     Raises:
-        InvalidEventError: If it is not an event of DynamoDB Streams, or a change is damaged. The message names the place.
+        InvalidEventError: If ``event`` is not an event of DynamoDB Streams, or a change is damaged. The message names the position.
     """
 
     shard_id = ""

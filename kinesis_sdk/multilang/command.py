@@ -41,7 +41,7 @@ def check_command(words: Sequence[str]) -> None:
     """Check that the program of a command exists and is executable.
 
     Raises:
-        ConfigError: If it is missing or not executable. The message names the program and the directories that were searched.
+        ConfigError: If the program is missing or not executable. The message names the program and the directories that were searched.
     """
     program = words[0]
     if shutil.which(program) is not None:

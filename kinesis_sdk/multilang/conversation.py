@@ -99,7 +99,7 @@ class Conversation:
         timeout: Seconds that the child may take for its next message while a call is open; None for no limit.
 
     Attributes:
-        call: Action of the open call; None if none is open.
+        call: Action of the open call; None if no call is open.
         last: Action of the last call that was begun; None before the first call.
         calls: Number of calls that were begun.
     """

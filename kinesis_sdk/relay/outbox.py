@@ -395,7 +395,7 @@ class OutboxPublisher:
         """Put records on a separate thread, until `stop`.
 
         Raises:
-            ConfigError: If it was started already.
+            ConfigError: If the publisher was started already.
         """
         if self._thread is not None:
             raise ConfigError(

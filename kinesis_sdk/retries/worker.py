@@ -366,7 +366,7 @@ class RetryWorker:
         """Deliver records on a separate thread, until `stop`.
 
         Raises:
-            ConfigError: If it was started already.
+            ConfigError: If the worker was started already.
         """
         if self._thread is not None:
             raise ConfigError("start", True, "one start", problem="a RetryWorker can be started only once")

@@ -407,7 +407,7 @@ _SINK: _Table = {
 def _read(
     options: Mapping[str, str], table: _Table, *, ignored: _Table, engine: frozenset[str]
 ) -> dict[str, Any]:
-    """Return the values of the options by field name. Every option must be known, and its value acceptable.
+    """Return the values of the options by field name. Unknown options and unacceptable values are errors.
 
     The ``ignored`` options of the other direction are checked, but not returned; ``engine`` contains the names of Spark's own options.
     """

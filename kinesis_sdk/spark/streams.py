@@ -97,7 +97,7 @@ class QueryStreams:
         """Check that an offset belongs to these streams.
 
         Raises:
-            OffsetError: If it belongs to other streams.
+            OffsetError: If the offset belongs to other streams.
         """
         for name in offset.streams:
             if name not in self.ids:

@@ -74,7 +74,7 @@ class Outcome:
         at: Monotonic time of the write.
         noticed_by: Worker that acted on the change; None while no worker did.
         noticed_after: Seconds between the write and the first read that showed a reaction.
-        former_owner: Worker that held the lease before; None if none did.
+        former_owner: Worker that held the lease before; None if no worker did.
         final_owner: Holder of a released or moved lease some seconds after the change was noticed; None if that was not checked.
     """
 

@@ -71,7 +71,7 @@ class Parameter:
         """Return the value of a parameter in a form or a request.
 
         Raises:
-            ConfigError: If it is missing or not accepted.
+            ConfigError: If the value is missing or not accepted.
         """
         field = self.option or self.name
         if self.is_flag:

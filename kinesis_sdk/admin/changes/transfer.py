@@ -97,7 +97,7 @@ def parse_export(lines: Iterable[str], file: str = "-") -> Export:
         file: Name of the file.
 
     Raises:
-        ConfigError: If they are not a complete export.
+        ConfigError: If the lines are not a complete export.
     """
     try:
         first, *rest = [line for line in lines if line.strip()]

@@ -36,7 +36,7 @@ class Finding:
         title: Two or three words for people.
         text: The observation, in one sentence, with numbers.
         remedy: Remedy; empty for a green finding or if there is nothing to do.
-        command: A command that helps; None if none does.
+        command: A command that helps; None if no command does.
     """
 
     code: str

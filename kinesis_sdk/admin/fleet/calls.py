@@ -41,7 +41,7 @@ class CallCounter:
                 del self._running[key]
 
     def longest(self) -> tuple[str, float] | None:
-        """Return the operation of the longest running call, and its seconds; None if none runs."""
+        """Return the operation of the longest running call, and its seconds; None if no call is running."""
         with self._lock:
             if not self._running:
                 return None

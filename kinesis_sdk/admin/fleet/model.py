@@ -130,7 +130,7 @@ class Problem:
         title: Two or three words for people.
         text: The observation in one sentence, with numbers.
         remedy: Remedy, in one sentence.
-        command: A command that helps; None if none does.
+        command: A command that helps; None if no command does.
         actions: Actions for an operator, the most likely first; empty if ``command`` is the only action.
         lease_key: The lease that the problem concerns; None if it concerns an owner or the whole application.
         shard_id: The shard of that lease.

@@ -173,7 +173,7 @@ class FleetPoller:
         return self._application
 
     def longest_call(self) -> tuple[str, float] | None:
-        """Return the operation of the longest running call, and its seconds; None if none runs."""
+        """Return the operation of the longest running call, and its seconds; None if no call is running."""
         return self._counter.longest()
 
     @property
@@ -247,7 +247,7 @@ class FleetPoller:
             newer_than: A view to ignore; only a newer view counts.
 
         Returns:
-            The view; None if none was made in time.
+            The view; None if there was no such view in time.
         """
         with self._wakeup:
             self._wakeup.wait_for(lambda: self._view is not None and self._view is not newer_than, timeout)

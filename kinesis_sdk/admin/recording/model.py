@@ -40,7 +40,7 @@ class ShardHistory:
 
     Attributes:
         owners: Spans without overlap. The time between two entries was not observed.
-        samples: Evenly spaced within the observed times.
+        samples: Samples that are evenly spaced within the observed times.
     """
 
     owners: tuple[OwnerSpan, ...] = ()
@@ -52,7 +52,7 @@ class Step:
     """An application within one step of its course.
 
     Attributes:
-        worst_lag_millis: Largest known lag in the step; None if none was known.
+        worst_lag_millis: Largest known lag in the step; None if no lag was known.
         problems: Errors that began in the step.
     """
 

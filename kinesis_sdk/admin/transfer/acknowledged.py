@@ -40,7 +40,7 @@ class AckTracker(Generic[P]):
     are at most as many ranges as records in these gaps.
 
     Args:
-        through: Position up to which every record was done in an earlier run; None if none was.
+        through: Position up to which every record was done in an earlier run; None if no record was.
         beyond: First and last positions of later ranges that were also done, in order.
     """
 

@@ -175,7 +175,7 @@ def run(
     them at once. A worker process that dies is started again after a pause. After five failures
     in a row the command ends with exit code 1. Worker processes never outlive this command.
 
-    --json prints an event a line: health, metrics, process-started, consuming, process-ended, ended. The log stays on standard error.
+    --json prints one event per line: health, metrics, process-started, consuming, process-ended, ended. The log stays on standard error.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from kinesis_sdk.common.log_fields import FIELDS
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the fields of structured logging that the line has."""
+    """One JSON object per line: time, level, logger, message, and the fields of structured logging that the line has."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

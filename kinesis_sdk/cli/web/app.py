@@ -68,7 +68,7 @@ class Console:
         planner: Plans changes; None for a console without changes.
         letters: The locations of dead letters; None for a console without them.
         applications: Applications that the command line named; if empty, they are found by their tables.
-        stream: Stream that the command line named; None if none.
+        stream: Stream that the command line named; None if it named none.
         recording: None for a recording in memory.
         allow_changes: Whether changes may be planned and made.
     """
@@ -471,7 +471,7 @@ def describe_error(error: Exception) -> tuple[int, str, str]:
 
 
 def _guarded(handler: Handler) -> Handler:
-    """Return the handler with its errors as responses.
+    """Return a handler that turns the errors of the given handler into responses.
 
     Starlette would pass an unexpected error on to the server's log with its text, which may contain a record. The place where the error
     was raised is enough to find its cause.

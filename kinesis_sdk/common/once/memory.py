@@ -684,8 +684,8 @@ class Recollection:
     Shards are in the order in which they are read: the shard itself, then its ancestors, each from old to new.
 
     Attributes:
-        since: Arrival since which no copy was left out; None if none was left out at all.
-        first: Sequence number in the shard since which no copy was left out; None if none was left out at all.
+        since: Arrival since which no copy was left out; None if no copy was ever left out.
+        first: Sequence number in the shard since which no copy was left out; None if no copy was ever left out.
     """
 
     __slots__ = ("_max_bytes", "_shards", "_size", "first", "since")

@@ -107,7 +107,8 @@ class Decision:
         unknown: User records that are delivered although an earlier copy may exist that could not be searched for.
         named: Records counted in ``repeated`` that are not retries by their producer: an earlier record has the same name. Another
             process put the same fact, or a program that is allowed to put records took the name.
-        first_named: Position of the first record counted in ``named``, as ``sequenceNumber/subSequenceNumber``; None if none.
+        first_named: Position of the first record counted in ``named``, as ``sequenceNumber/subSequenceNumber``; None if there is no such
+            record.
     """
 
     dropped: dict[str, list[Part]] = field(default_factory=dict)

@@ -109,7 +109,7 @@ def document(body: bytes) -> Any:
     """Return the content of a document as if parsed from JSON.
 
     Raises:
-        ValueError: If it is not one CBOR item, has a value that JSON lacks, or exceeds a bound.
+        ValueError: If the document is not one CBOR item, contains a value that JSON lacks, or exceeds a bound.
     """
     reader = _Reader(body)
     try:

@@ -149,7 +149,7 @@ def _page(response: Mapping[str, Any]) -> GetRecordsPage:
     """Return the page of a response of boto3.
 
     Raises:
-        ProtocolError: If it has no list of records, or a record is incomplete or malformed.
+        ProtocolError: If the response has no list of records, or a record is incomplete or malformed.
     """
     items = response.get("Records")
     if not isinstance(items, list):

@@ -204,7 +204,7 @@ class Delivery:
 
     @property
     def calling_since(self) -> float | None:
-        """Monotonic time at which the oldest running call began; None if none is running."""
+        """Monotonic time at which the oldest running call began; None if no call is running."""
         return min((call.started_at for call in self._calls if not call.done), default=None)
 
     def forget(self, now: float) -> float:

@@ -65,7 +65,7 @@ class ShardProgress:
 
     @property
     def running_callback(self) -> tuple[str, float] | None:
-        """Name of the running callback and the monotonic time at which it began; None if none is running."""
+        """Name of the running callback and the monotonic time at which it began; None if no callback is running."""
         handler, delivery = self.handler, self.delivery
         running = handler.running if handler is not None else None
         if running is None and delivery is not None:

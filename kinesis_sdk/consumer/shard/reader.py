@@ -149,7 +149,7 @@ class ShardReader:
         ended: Whether all records of the shard were taken.
         reached_until: Whether all records that arrived before the worker's ``until`` were taken.
         child_shards: Children of the shard; empty until it has ended.
-        reading_since: Monotonic time at which the running call of the fetcher began; None if none is running.
+        reading_since: Monotonic time at which the running call of the fetcher began; None if no call is running.
         computing_since: Monotonic time at which the reader began to decode a part of a response, or to select the records to deliver; None
             if it is not computing.
         progress_at: Monotonic time of the last progress without a batch: a look-up's call succeeded, or a part of a response was decoded.
@@ -336,7 +336,7 @@ class ShardReader:
         self._rewound = delivered
 
     def take(self, now: float) -> UserBatch | None:
-        """Return the next records; None if none are due, or while they wait for a look-up.
+        """Return the next records; None if no records are due, or while they wait for a look-up.
 
         An `AwsError` or `ProtocolError` of a read, or of a look-up's read, leaves the position unchanged. `LeaseLostError` comes
         from pinning a start.

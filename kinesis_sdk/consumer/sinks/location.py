@@ -19,7 +19,7 @@ def sink_at(field: str, given: AnySink | str) -> AnySink:
     """Return a sink, or the sink of a URL of SQLAlchemy: an `AsyncSqlSink` if its driver is asynchronous.
 
     Raises:
-        ConfigError: If it is neither; names ``field``.
+        ConfigError: If ``given`` is neither a sink nor a URL; the message names ``field``.
         ImportError: If SQLAlchemy, or the driver that the URL names, is not installed.
     """
     if not isinstance(given, str):

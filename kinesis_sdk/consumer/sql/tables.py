@@ -116,8 +116,8 @@ class Tables:
     def _check_version(self, stored: int | None, failure: type[KinesisSdkError]) -> None:
         if stored != self._version:
             raise failure(
-                f"the tables of {self._part} have version {stored}, and this release of kinesis_sdk knows version "
-                f"{self._version}: run the release that made them, or a newer one"
+                f"the tables of {self._part} have version {stored}, and this release of kinesis_sdk supports version "
+                f"{self._version}: run the release that created them, or a newer release"
             )
 
     def _create_all(self) -> None:

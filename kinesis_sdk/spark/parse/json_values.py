@@ -4,7 +4,7 @@ Both return the same values for every payload that both can read. `JsonParser.co
 read differently; `JsonParser.row` decides about these.
 
 pyarrow reads many values from one text, so it must be certain which payload each value belongs to. Each payload begins with ``{`` and
-ends with ``}``, and a line break separates it from the next one. In JSON text, ``}``, a line break and ``{`` follow each other only
+ends with ``}``, and a line break separates it from the next payload. In JSON text, ``}``, a line break and ``{`` follow each other only
 between two outermost values, because strings have no line breaks. So each payload contains at least one value, and if there are as many
 values as payloads, each contains exactly one.
 """

@@ -85,8 +85,8 @@ def start_server_process(
         own_session: Whether the process runs in its own session, so that Ctrl-C in the terminal does not end it.
 
     Raises:
-        TimeoutError: If it does not listen in time.
-        RuntimeError: If it ends before it listens; its error output appears on the error output of this process.
+        TimeoutError: If the process does not listen in time.
+        RuntimeError: If the process ends before it listens; its error output appears on the error output of this process.
     """
     command: Sequence[str] = (
         sys.executable, "-m", "kinesis_sdk.testing", "--port", "0", "--exit-with-parent", *arguments

@@ -43,7 +43,7 @@ def fair_shares(
         pinned: Number of the leases in ``counts`` that are pinned to each worker; at most ``max_leases``.
 
     Returns:
-        A share per worker, floor or floor + 1. Among all shares that are fair to workers and to groups, these need the
+        The share of each worker, which is floor or floor + 1. Among all shares that are fair to workers and to groups, these need the
         fewest moves. A worker with more pinned leases than its share keeps only its pinned leases; all other workers share the remaining
         leases.
     """

@@ -47,7 +47,7 @@ class HandlerRequest(NamedTuple):
         """Read the value of the attribute.
 
         Raises:
-            ValueError: If it is malformed.
+            ValueError: If the value is malformed.
         """
         word, identity, *position = text[:400].split(",")
         verb = HandlerVerb(word)

@@ -85,7 +85,7 @@ class Progress(NamedTuple):
             every record up to the last read was processed, None before the first read.
         last_arrival_millis: Arrival of the last processed record in epoch milliseconds, by the clock of Kinesis; None if
             no record was processed under this lease.
-        handler_millis: Milliseconds for which the handler's current call had been running; None if none was running.
+        handler_millis: Milliseconds for which the handler's current call had been running; None if no call was running.
         owner: Id of the worker that wrote the attribute.
         failing: The handler's failures; None if its last call succeeded or there was none.
         delay_millis: Milliseconds after its arrival before which no record is delivered (`delivery_delay`).
@@ -113,7 +113,7 @@ class Progress(NamedTuple):
         """Read the value of the attribute.
 
         Raises:
-            ValueError: If it is malformed.
+            ValueError: If the value is malformed.
         """
         lag, arrival, handler, failing, owner = text.split(_SEPARATOR, 4)
         if not owner:

@@ -385,7 +385,7 @@ class SqlLeaseStore:
         """Return one row in wire form; None if there is none.
 
         Raises:
-            ProtocolError: If it cannot be read.
+            ProtocolError: If the row cannot be read.
         """
         row = self._row(lease_key)
         try:
