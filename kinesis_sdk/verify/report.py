@@ -19,7 +19,7 @@ class Difference:
 
     Attributes:
         fact: Its name.
-        expected: Its value on the fake, or the value that it must have.
+        expected: Value of the fact on the fake, or the value that it must have.
         found: Its value here.
     """
 

@@ -100,7 +100,7 @@ class ResolvedStart:
 
     Attributes:
         arrival: Arrival time of the first record after the start, if a record was read.
-        rate: Records a second near the start, as seen in the page that was read; None if unknown.
+        rate: Records per second near the start, measured in the page that was read; None if unknown.
     """
 
     position: ExtendedSequenceNumber

@@ -284,7 +284,7 @@ class Move:
         reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker),
             ``operator`` (a command moved it, or set its position), ``new shard``, or ``unobserved`` (it happened while this
             observer did not watch).
-        idle: Seconds between the last sign of the old owner and the first sign of the new owner, as seen; None if unknown.
+        idle: Observed seconds between the last sign of the old owner and the first sign of the new owner; None if unknown.
     """
 
     at: float

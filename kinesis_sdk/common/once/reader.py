@@ -480,7 +480,7 @@ class RunReader:
             self._decision.unknown += 1
 
     def _since(self, run: Run, arrival: int | None) -> int:
-        """Return the earliest arrival of a copy that makes a suspect a repetition, within the reach."""
+        """Return the earliest arrival of a copy within the reach that would make a suspect a repetition."""
         since = _earliest(run, arrival)
         return since if arrival is None else max(since, arrival - self._reach_millis)
 

@@ -236,7 +236,7 @@ class ShardReader:
 
     @property
     def has_pending(self) -> bool:
-        """Whether a part of a response is not yet taken."""
+        """Whether a part of a response has not been taken yet."""
         return self._response is not None
 
     @property

@@ -6,7 +6,7 @@ OPEN ──closed──► SEALING, in its lane ──pool thread──► READY
  estimate                                    └─ larger than a record may be: two halves, each SEALING, at its place in the lane
 ```
 
-The estimate decides only at which size the next aggregate is closed. From READY on, every size is exact.
+The estimate only determines the size at which the next aggregate is closed. From READY on, every size is exact.
 
 The sealed form is kept with its Kinesis record, and charged to the buffer, until the record has its result. Records that move to another
 Kinesis record (a retry without ordered mode, another shard map) keep only their payloads, and are sealed again.

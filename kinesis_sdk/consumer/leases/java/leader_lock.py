@@ -71,7 +71,7 @@ class LeaderLockMonitor:
         self._since = 0.0
 
     def observe(self, lock: LeaderLock | None, now: float) -> None:
-        """Process a read of the lock; None if no worker holds it."""
+        """Process the result of a read of the lock, which is None if no worker holds it."""
         if lock is None or self._lock is None or lock.version != self._lock.version:
             self._since = now
         self._lock = lock

@@ -118,10 +118,10 @@ class LeaseStore(Protocol):
         ...
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Make ``owner`` the owner (`transitions.taken`), on the condition that the counter is as in ``lease``.
+        """Make ``owner`` the owner (`transitions.taken`), on the condition that the counter equals that of ``lease``.
 
         Args:
-            lease: The row as last seen.
+            lease: The row that was read last.
             owner: Worker id of the new owner.
 
         Raises:
@@ -130,7 +130,7 @@ class LeaseStore(Protocol):
         ...
 
     def renew(self, lease: Lease) -> Lease | Conflict:
-        """Renew a lease (`transitions.renewed`), on the condition that the counter is as in ``lease``.
+        """Renew a lease (`transitions.renewed`), on the condition that the counter equals that of ``lease``.
 
         The row must also have no handoff marker (``checkpoint_owner``), unless ``lease`` has such a marker. So the first
         renewal after a handoff request fails and shows the request to the owner, which then renews the row with the marker.
@@ -144,7 +144,7 @@ class LeaseStore(Protocol):
     def checkpoint(
         self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
     ) -> Lease | Conflict:
-        """Store a position (`transitions.checkpointed`), on the condition that the counter is as in ``lease``.
+        """Store a position (`transitions.checkpointed`), on the condition that the counter equals that of ``lease``.
 
         A checkpoint counts as a renewal, and stores throughput and progress in the same way. Position, counter and state change together.
 
