@@ -483,9 +483,9 @@ class Engine:
         usage.charge(cost)
         record._delivery = NOT_PLACED
         arrived = record.arrived
-        ready = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)
+        earlier = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)
         due = arrived + pipeline.buffered_time
-        if ready or not self._loop.is_running or pipeline.topology.next_load is not None:
+        if earlier or not self._loop.is_running or pipeline.topology.next_load is not None:
             self._loop.wake_for(pipeline)
         elif due < pipeline.next_poll or due < self._shared.sleeping_until:
             # Only the record's deadline is new.

@@ -127,7 +127,7 @@ class SendQueue:
     # ------------------------------------------------------------------ callers
 
     def add(self, record: BufferedRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
-        """Add a new record; return whether a Kinesis record is ready, so that `next_event` may be earlier than before."""
+        """Add a new record; return whether `next_event` may be earlier than before, and earlier than the record's deadline."""
         if self._in_order:
             self._accepted += 1
             record.order = self._accepted
@@ -512,7 +512,7 @@ class SendQueue:
         expires: float,
         now: float,
     ) -> bool:
-        """Add a record to the aggregate of its predicted shard; return whether a Kinesis record is ready."""
+        """Add a record to the aggregate of its predicted shard; return what `add` returns."""
         topology = self._topology
         shard_map = topology.shard_map
         group: Group
@@ -538,10 +538,7 @@ class SendQueue:
         else:
             group = shard_map.predicted.get(hash_key) or shard_map.predict(hash_key)
         entry = self.aggregator.add(record, data, hash_key, group, deadline, expires, epoch)
-        if entry is None:
-            return False
-        self._enqueue(entry, now)
-        return True
+        return entry is not None and self._enqueue(entry, now)
 
     def _park(
         self,
@@ -624,24 +621,29 @@ class SendQueue:
 
     # ------------------------------------------------------------------ lanes
 
-    def _enqueue(self, entry: Entry, now: float) -> None:
-        """Put a closed aggregate into the lane of its shard, unless the stream places records itself."""
+    def _enqueue(self, entry: Entry, now: float) -> bool:
+        """Put a closed aggregate into the lane of its shard, unless the stream places records itself.
+
+        Return whether there may be work before its deadline. A request that has room waits for the deadlines of its entries, which
+        `next_event` named while they were open.
+        """
         if self._topology.service_places:
             self._collect(entry, now)
-            return
+            return self._collector.is_due(now)
         lane = self._lane_of(entry)
         if self._sealing is None:
             if lane.passes(entry, now):
                 # The way of nearly every Kinesis record: `_line_up` and `_release` would do the same.
                 if entry.alone:
                     self._isolated.appendleft(Batch([entry]))
-                else:
-                    self._collect(entry, now)
-                return
+                    return True
+                self._collect(entry, now)
+                return self._collector.is_due(now)
             lane.add(entry)
         else:
             self._line_up(lane, entry)
         self._release(lane, now)
+        return True
 
     def _line_up(self, lane: Lane, entry: Entry) -> None:
         if self._sealing is not None:

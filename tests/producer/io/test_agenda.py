@@ -16,7 +16,7 @@ from kinesis_sdk.producer.io.agenda import Agenda
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.producer.stream.topology import StreamFacts
 from kinesis_sdk.testing import VirtualClock
-from tests.producer.support import shard
+from tests.producer.support import interpreted, shard
 
 NEVER = float("inf")
 
@@ -173,6 +173,27 @@ def test_a_stream_is_looked_at_at_its_deadline_and_not_after_a_record_or_a_respo
         assert not [*agenda.due(turns.clock.monotonic(), free(9))]
         assert agenda.next_moment == NEVER
     assert turns.engine.counters.user_records_stored == 2
+
+
+@interpreted
+def test_a_complete_kinesis_record_has_the_stream_looked_at_only_if_its_request_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(1, aggregation_enabled=False, collection_max_count=3, record_max_buffered_time=1.0)
+    shared, queue = turns.engine._shared, turns.pipelines[0].queue
+    looks, next_event = [], queue.next_event
+    monkeypatch.setattr(queue, "next_event", lambda *args: looks.append(args) or next_event(*args))
+    due = turns.clock.monotonic() + turns.pipelines[0].buffered_time
+    for _ in range(2):
+        turns.put(0)
+        assert shared.agenda.next_moment == due
+        shared.sleeping_until = due
+        turns.clock.advance(0.1)
+    assert not looks
+    turns.put(0)  # the request is full
+    assert len(looks) == 1
+    assert shared.sleeping_until == -NEVER
+    assert turns.turn()[0] == 1
 
 
 @pytest.mark.parametrize("mixed", [False, True])
