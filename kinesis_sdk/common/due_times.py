@@ -27,7 +27,7 @@ class DueTimes(Generic[T]):
         self._order = 0
 
     def set(self, item: T, moment: float) -> None:
-        """Make an item due at a moment, instead of at its former moment."""
+        """Make an item due at a given time, instead of at its former time."""
         self._order += 1
         entry = self._entries[item] = (moment, self._order, item)
         heapq.heappush(self._heap, entry)

@@ -112,7 +112,7 @@ class ServiceClock:
                 self._now = bound
 
     def time_at(self, at: float) -> float | None:
-        """Return a time in epoch seconds that Kinesis had reached at a moment of this process; None if unknown.
+        """Return a time in epoch seconds that Kinesis had reached at a given time of this process; None if unknown.
 
         Args:
             at: Monotonic seconds of this process.

@@ -1,4 +1,4 @@
-"""The view of a fleet at one moment, as plain data.
+"""The view of a fleet at a given time, as plain data.
 
 The lease table has no times: the counter of a row shows *that* it changed, and each observer measures *when* by its own
 monotonic clock. So an age is the time since this observer saw a change, and None if it has not seen a change yet;
@@ -331,7 +331,7 @@ class Totals:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetView:
-    """An application at one moment.
+    """An application at a given time.
 
     Attributes:
         application: Name of the application, which is the name of its lease table.

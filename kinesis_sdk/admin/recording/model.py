@@ -22,7 +22,7 @@ class OwnerSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A shard at one moment.
+    """A shard at a given time.
 
     Attributes:
         lag_millis: Milliseconds behind latest; None if unknown.

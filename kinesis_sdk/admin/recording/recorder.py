@@ -109,7 +109,7 @@ class Recording:
                 self._has_failed = False
 
     def view_at(self, application: str, at: float) -> FleetView | None:
-        """Return the application at a moment, rebuilt from the changes up to this moment.
+        """Return the application at a given time, rebuilt from the changes up to then.
 
         Args:
             application: Its name.
@@ -269,7 +269,7 @@ def _recorder_of(row: Change) -> str:
 
 
 def _valid(rows: list[Change], at: float) -> Change | None:
-    """Return the row that was valid at a moment."""
+    """Return the row that was valid at a given time."""
     place = bisect_right(rows, at, key=lambda row: row.at)
     return rows[place - 1] if place else None
 

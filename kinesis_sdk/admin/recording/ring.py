@@ -48,7 +48,7 @@ _SAME_KEY = "n.application = change.application AND n.kind = change.kind AND n.k
 
 
 class Change(NamedTuple):
-    """A value of a key from a moment on. A row with neither number nor text means that the key no longer has a value."""
+    """A value of a key from a given time on. A row with neither number nor text means that the key no longer has a value."""
 
     kind: int
     key: str
@@ -163,7 +163,7 @@ class Ring:
             )
 
     def newest(self, application: str, kind: int, at: float) -> list[Change]:
-        """Return the newest change of each key up to a moment; keys without a value are left out."""
+        """Return the newest change of each key up to a given time; keys without a value are left out."""
         rows = self._read(
             "SELECT n.name, c.at, c.number, c.value FROM tracked t JOIN change c ON c.id = ("
             "SELECT id FROM change WHERE application = t.application AND kind = t.kind AND key = t.key AND at <= ? "
@@ -226,7 +226,7 @@ class Ring:
         )
 
     def forget(self, before: float) -> None:
-        """Delete changes that were replaced before a moment, and keys that lost their value before this moment."""
+        """Delete changes that were replaced before a given time, and keys that lost their value before this time."""
         with self._lock:
             first = self._database.execute(
                 "SELECT id FROM change WHERE at >= ? ORDER BY id LIMIT 1", (before,)

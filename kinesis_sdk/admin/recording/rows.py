@@ -96,7 +96,7 @@ def rows_of(view: FleetView, *, recorder: str) -> list[Change]:
 
 
 def moves_of(view: FleetView, newer_than: float) -> list[Change]:
-    """Return the rows of the moves after a moment, oldest first."""
+    """Return the rows of the moves after a given time, oldest first."""
     return [
         Change(MOVE, move.lease_key, move.at, 1.0, _json(plain(move)))
         for move in reversed(view.moves)
@@ -381,7 +381,7 @@ def _command(value: Mapping[str, Any]) -> Command:
 
 
 def _trends(at: float, lags: Iterable[Change]) -> dict[str, tuple[int | None, ...]]:
-    """Return the lag of each lease every `TREND_STEP` seconds up to a moment."""
+    """Return the lag of each lease every `TREND_STEP` seconds up to a given time."""
     begin = at - TREND_LENGTH * TREND_STEP
     by_key: dict[str, dict[int, float | None]] = {}
     for row in lags:

@@ -88,7 +88,7 @@ class Services:
         explain: Returns an explanation why a shard is moving or not, given a view and a lease key.
         read: Reads a page of a shard's records, given the stream, the shard, and the position (None to begin).
         changes: Plans and makes changes; None shows commands only.
-        past: Returns the view of a moment, given in epoch seconds; None if there was no view then.
+        past: Returns the view at a time in epoch seconds; None if there was no view then.
     """
 
     explain: Callable[[FleetView, str], Sequence[str]] | None = None

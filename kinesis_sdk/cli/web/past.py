@@ -25,30 +25,30 @@ class Past:
         self._backend = backend
 
     def picture(self, application: str, at: float) -> Picture | None:
-        """Return the picture of a moment; None if the application was not watched then."""
+        """Return the picture at a given time; None if the application was not watched then."""
         view = self._recording.view_at(application, at)
         return None if view is None else picture(view, options=self._backend.options)
 
     def lease(self, application: str, key: str, at: float) -> Mapping[str, Any] | None:
-        """Return one lease at a moment; None if it did not exist, or was not watched then."""
+        """Return one lease at a given time; None if it did not exist, or was not watched then."""
         view = self._recording.view_at(application, at)
         found = None if view is None else lease_detail(view, key)
         return None if found is None else {"lease": found, "at": at}
 
     def history(self, application: str, key: str, end: float, span: float) -> Mapping[str, Any]:
-        """Return the history of a lease up to a moment."""
+        """Return the history of a lease up to a given time."""
         found: Mapping[str, Any] = plain(self._recording.history(application, key, end - span, end))
         return found
 
     def course(self, application: str, end: float, span: float) -> Mapping[str, Any]:
-        """Return the course of an application up to a moment."""
+        """Return the course of an application up to a given time."""
         found: Mapping[str, Any] = plain(self._recording.course(application, end - span, end))
         return found
 
     def report(
         self, application: str, view: FleetView | None, at: float | None, keys: Sequence[str], link: str
     ) -> str | None:
-        """Return an application as Markdown, at a moment or now; None if it was not watched at that time."""
+        """Return an application as Markdown, at a given time or now; None if it was not watched at that time."""
         if view is None and at is not None:
             view = self._recording.view_at(application, at)
         if view is None:

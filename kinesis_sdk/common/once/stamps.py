@@ -211,7 +211,7 @@ class Stamps:
         return None
 
     def resumed(self, identity: RecordIdentity, now: float) -> Identity:
-        """Return the identity of a record that is put again at a moment (monotonic seconds). Thread-safe.
+        """Return the identity of a record that is put again at a given time (monotonic seconds). Thread-safe.
 
         Raises:
             InvalidRecordError: If the stamps are not enabled: the record could be stored twice.

@@ -136,7 +136,7 @@ class ChildLeases:
         return True
 
     def are_past(self, parent: str, children: Iterable[Shard], is_past: Callable[[Lease], bool]) -> bool:
-        """Return whether all records of children that wait for another parent come after a moment.
+        """Return whether all records of children that wait for another parent come after a given time.
 
         The other parent may have no lease because one of its ancestors is processed only up to the moment of ``until``. The other parent
         gets its lease once a later run has read that ancestor to its end. All descendants of the ancestor start after its end.

@@ -100,7 +100,7 @@ class Retries:
         return len(record.history or ()) > _QUICK_RETRIES
 
     def hold(self, record: BufferedRecord, entry: Entry, until: float) -> None:
-        """Hold a record until a moment (monotonic seconds). The record stays in the list of its current Kinesis record."""
+        """Hold a record until a given time (monotonic seconds). The record stays in the list of its current Kinesis record."""
         self._pushed += 1
         heapq.heappush(self._waiting, (until, self._pushed, record, entry))
 
