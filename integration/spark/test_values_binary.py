@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import math
@@ -19,7 +18,6 @@ from typing import Any
 import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2
-from google.protobuf.json_format import MessageToDict
 from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
 
 from integration.java import maven
@@ -323,51 +321,3 @@ def test_rows_are_those_of_from_protobuf(spark: Any, stream: Any, folder: Path) 
         " AND ".join(f"{name} IS NULL" for name in expected.columns if name != "data")
     ).count()
     assert 0.01 * ROWS < malformed < 0.03 * ROWS
-
-
-def test_protobuf_values(spark: Any, stream: Any, folder: Path) -> None:
-    """Compared with the JSON of the same messages, which another part of the library writes."""
-    orders = stream(1)
-    kind = message_type(SET, "shop.All")
-    rng = Random(33)
-    messages = []
-    for _ in range(200):
-        message = kind(
-            int32_=rng.randrange(-5, 5), uint64_=rng.getrandbits(64), string_=rng.choice(["", "x", "é😀"]), bytes_=rng.randbytes(3),
-            state=rng.randrange(2), parts=[{"x": rng.randrange(1, 9)} for _ in range(rng.randrange(3))],
-        )  # fmt: skip
-        message.at.FromMicroseconds(rng.randrange(-(10**15), 4 * 10**15))
-        message.named["k"].x = rng.randrange(1, 9)
-        messages.append(message)
-    payloads = [message.SerializeToString() for message in messages]
-    put_all(orders, [*payloads, b"\xff"])
-    descriptor = folder / "all.desc"
-    descriptor.write_bytes(SET)
-    options = {
-        "valueFormat": "protobuf",
-        "protobufDescriptor": str(descriptor),
-        "messageName": "All",
-        "emit.default.values": "true",
-    }
-    reader = spark.read.format("kinesis_sdk").options(**orders.options(), **options)
-    columns = f"{protobuf_columns(descriptor, 'All')}, _corrupt_record BINARY, _data BINARY"
-    rows = {bytes(row._data): row for row in reader.schema(columns).load().collect()}
-    assert rows.keys() == {*payloads, b"\xff"}
-    assert rows[b"\xff"]._corrupt_record == b"\xff"
-    for message, payload in zip(messages, payloads, strict=True):
-        row, told = rows[payload], MessageToDict(message, preserving_proto_field_name=True)
-        at = datetime.fromisoformat(told["at"].replace("Z", "+00:00")).astimezone(UTC).replace(tzinfo=None)
-        assert (row.int32_, row.string_, row.at) == (told.get("int32_", 0), told.get("string_", ""), at)
-        assert (int(row.uint64_), base64.b64encode(row.bytes_).decode()) == (
-            int(told["uint64_"]),
-            told["bytes_"],
-        )
-        assert (row.state, [part.x for part in row.parts]) == (
-            told.get("state", "NEW"),
-            [part["x"] for part in told.get("parts", [])],
-        )
-        assert ({key: value.x for key, value in row.named.items()}, row.maybe, row.part) == (
-            {key: value["x"] for key, value in told["named"].items()}, None, None,
-        )  # fmt: skip
-    with pytest.raises(Exception, match="column zz"):
-        reader.schema("zz INT").load().collect()
