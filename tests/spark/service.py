@@ -278,13 +278,9 @@ class Client:
 
     # -- counters -----------------------------------------------------------------------------------------------
 
-    def count(self, operation: str, shard_id: str | None = None) -> int:
-        """Return the number of calls of an operation, of one shard or of all."""
-        return sum(
-            len(times)
-            for (made, _, of), times in self.made.items()
-            if made == operation and shard_id in (None, of)
-        )
+    def count(self, operation: str) -> int:
+        """Return the number of calls of an operation."""
+        return sum(len(times) for (made, *_), times in self.made.items() if made == operation)
 
     def most_per_second(self, operation: str) -> int:
         """Return the largest number of calls of one shard that one process made within a second."""

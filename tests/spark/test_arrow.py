@@ -110,7 +110,6 @@ def test_columns_must_be_different_names_of_the_source(columns: tuple[str, ...])
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.usefixtures("small")
 def test_headers_are_a_column_if_asked() -> None:
     """Also if rows share large headers, which a batch has once for each row."""
     aggregate = Aggregate(1 << 30, 1 << 30)

@@ -47,10 +47,15 @@ def progress(**source: Any) -> dict[str, Any]:
     }
 
 
+def described(item: dict[str, Any]) -> dict[str, Any]:
+    numbers = describe_progress(item)
+    assert numbers is not None
+    return dict(numbers)
+
+
 def test_progress_with_the_planners_report() -> None:
     end = offset(a=AfterSequence("1"), b=Ended(), c=AtSequence("2"))
-    numbers = describe_progress(progress(endOffset=end, latestOffset=report(maxBehindMs=1_500)))
-    assert numbers is not None
+    numbers = described(progress(endOffset=end, latestOffset=report(maxBehindMs=1_500)))
     assert (numbers["batchId"], numbers["rows"], numbers["maxLagMs"]) == (7, 1_234, 1_500)
     assert (numbers["shards"], numbers["ended"]) == (2, 1)
     assert (numbers["limitedBy"], numbers["fallingBehind"]) == (None, False)
@@ -76,8 +81,7 @@ def test_progress_says_what_limits_a_batch() -> None:
 def test_progress_without_a_report_uses_the_age_of_the_cut() -> None:
     end = offset(a=AfterSequence("1"), b=AtSequence("1"))
     for text in (end, json.dumps(end)):
-        numbers = describe_progress(progress(endOffset=text, latestOffset=end))
-        assert numbers is not None
+        numbers = described(progress(endOffset=text, latestOffset=end))
         assert numbers["maxLagMs"] == 10_000
         assert (numbers["limitedBy"], numbers["fallingBehind"]) == (None, None)
     ahead = describe_progress(progress(endOffset=offset(NOON + 60_000, a=Ended()), latestOffset=None))
@@ -92,15 +96,13 @@ def test_the_lag_is_unknown_without_a_report_and_a_time(timestamp: str | None) -
         del item["timestamp"]
     else:
         item["timestamp"] = timestamp
-    numbers = describe_progress(item)
-    assert numbers is not None
+    numbers = described(item)
     assert numbers["maxLagMs"] is None
     assert "lag unknown" in format_progress("q", numbers)
 
 
 def test_the_lag_is_unknown_before_the_first_batch() -> None:
-    numbers = describe_progress(progress(endOffset=offset(None), latestOffset="nonsense"))
-    assert numbers is not None
+    numbers = described(progress(endOffset=offset(None), latestOffset="nonsense"))
     assert (numbers["maxLagMs"], numbers["shards"]) == (None, 0)
 
 
@@ -112,13 +114,11 @@ def test_the_source_that_is_furthest_behind_counts() -> None:
         {"endOffset": offset(b=AtSequence("1")), "latestOffset": report(fallingBehind=True)},
         {"endOffset": {"topic": {"0": 5}}, "latestOffset": report(maxBehindMs=10**9)},
     ]
-    numbers = describe_progress(item)
-    assert numbers is not None
+    numbers = described(item)
     assert (numbers["maxLagMs"], numbers["limitedBy"], numbers["fallingBehind"]) == (10_000, None, True)
     assert (numbers["shards"], numbers["ended"]) == (2, 1)
     item["sources"][0]["latestOffset"]["maxBehindMs"] = 11_000
-    numbers = describe_progress(item)
-    assert numbers is not None
+    numbers = described(item)
     assert (numbers["maxLagMs"], numbers["limitedBy"]) == (11_000, "span")
 
 

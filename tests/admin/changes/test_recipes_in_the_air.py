@@ -17,7 +17,7 @@ from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.consumer import ConsumerConfig
-from tests.admin.changes.operators import SELDOM, SHARD, SLOW, SteeredFleet, kind_of, no_response
+from tests.admin.changes.operators import SELDOM, SLOW, SteeredFleet, kind_of, no_response
 from tests.fuzz import share
 
 PERIODS = {"each batch": 8, "seldom": SELDOM + 5, "never": 8, "prepares": 8}
@@ -183,26 +183,6 @@ def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
     if mode in ("each batch", "prepares"):
         assert missing == set(range(last + 1, gap_end)), "exactly that"
         assert len(numbers) == len(set(numbers))
-
-
-def test_the_owner_of_a_rewound_shard_has_no_peer_beside_it(tmp_path):
-    fleet = SteeredFleet(tmp_path, shards=2)
-    for name in ("a", "b"):
-        fleet.add(name, fleet.checkpointer(name, "each batch"))
-    fleet.load(15)
-    start = fleet.moment()
-    fleet.load(6)
-    desk = fleet.desk()
-    plan = plan_rewind(desk, start)
-    assert {change.recipe for change in plan.changes} == {Recipe.RESTART}
-    owners = fleet.owners()
-    LeaseChange(desk, plan).carry_out()
-    fleet.load(20)
-    assert fleet.owners() == owners
-    for shard in owners:
-        seen = fleet.interleaving(shard)
-        assert len(seen) == len(set(seen)), "no acquisition works after the next one has begun"
-    assert SHARD in owners
 
 
 @pytest.mark.fuzz

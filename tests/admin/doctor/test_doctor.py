@@ -342,6 +342,18 @@ def misplace_aggregate(world: World) -> None:
     )
 
 
+LIMITS = {
+    "ShardLimit": 20,
+    "OpenShardCount": 16,
+    "OnDemandStreamCount": 1,
+    "OnDemandStreamCountLimit": 50,
+}
+
+
+def limit(world: World) -> None:
+    world.changes["kinesis:DescribeLimits"] = lambda _response: LIMITS
+
+
 def summary(**members: Any) -> Callable[[World], None]:
     return lambda world: world.changes.update({"kinesis:DescribeStreamSummary": change_summary(**members)})
 
@@ -363,6 +375,13 @@ def summary(**members: Any) -> Callable[[World], None]:
             Level.YELLOW,
             lambda world: world.dynamodb.update_table(TableName="billing", DeletionProtectionEnabled=False),
         ),
+        ("shard-limit", Level.YELLOW, limit),
+        ("on-demand-limit", Level.GREEN, limit),
+        (
+            "table-throttled",
+            Level.RED,
+            lambda world: world.aws.faults.add(Fault(kind="throttle", operation="Scan", count=1)),
+        ),
         ("stopped", Level.NOTE, lambda _: None),
         ("partition-keys", Level.YELLOW, lambda world: world.fill(400, keys=1)),
         ("record-size", Level.YELLOW, lambda world: world.fill(1, size=1_000_000)),
@@ -373,19 +392,6 @@ def test_the_level_of_a_finding(code: str, level: Level, prepare: Callable[[Worl
     world = World()
     prepare(world)
     assert world.finding(code).level is level
-
-
-def test_limits_of_the_account() -> None:
-    world = World()
-    world.changes["kinesis:DescribeLimits"] = lambda _response: {
-        "ShardLimit": 20,
-        "OpenShardCount": 16,
-        "OnDemandStreamCount": 1,
-        "OnDemandStreamCountLimit": 50,
-    }
-    report = world.examine()
-    assert only(report, "shard-limit").level is Level.YELLOW
-    assert only(report, "on-demand-limit").level is Level.GREEN
 
 
 def test_fan_out_consumers_are_listed_by_name() -> None:
@@ -704,15 +710,6 @@ def test_the_lags_that_owners_tell_choose_the_leases_that_are_measured() -> None
     assert len({lease.shard for lease in chosen}) == 4
     assert len(furthest_behind(world.store.list(), 100)) == 30
     assert furthest_behind(world.store.list(), 0) == []
-
-
-def test_a_table_that_throttles_is_red() -> None:
-    world = World()
-    assert not any(one.code == "table-throttled" for one in world.examine().findings)
-    world.aws.faults.add(Fault(kind="throttle", operation="Scan", count=1))
-    finding = world.finding("table-throttled")
-    assert finding.level is Level.RED
-    assert "throttled 1 call of" in finding.text
 
 
 # Endpoints

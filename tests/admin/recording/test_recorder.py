@@ -76,6 +76,13 @@ def watch(recording: Recording, *views: FleetView) -> None:
         recording.update(one)
 
 
+def past_of(recording: Recording, seconds: float, application: str = "x") -> FleetView:
+    """Return the view of a moment of which there is one."""
+    past = recording.view_at(application, AT + seconds)
+    assert past is not None
+    return past
+
+
 def spans(
     recording: Recording, start: float = -100.0, end: float = 10_000.0
 ) -> list[tuple[str | None, float, float]]:
@@ -101,8 +108,7 @@ def test_a_generated_fleet_is_rebuilt_as_it_was(recording: Recording) -> None:
     views = [fleet.view() for _ in range(30)]
     watch(recording, *views)
     for seen in (views[5], views[15], views[-1]):
-        past = recording.view_at("billing", seen.at)
-        assert past is not None
+        past = past_of(recording, seen.at - AT, "billing")
         by_key = {lease.lease_key: lease for lease in past.leases}
         assert sorted(kept(past)) == sorted(kept(seen))
         assert past.totals.leases == seen.totals.leases
@@ -125,8 +131,7 @@ def test_a_generated_fleet_is_rebuilt_as_it_was(recording: Recording) -> None:
                 assert found is not None
                 # Two digits, and at most ten seconds old.
                 assert abs(found.millis - lease.lag.millis) <= 10_000 + 0.05 * lease.lag.millis
-    newest = recording.view_at("billing", views[-1].at)
-    assert newest is not None
+    newest = past_of(recording, views[-1].at - AT, "billing")
     assert set(newest.moves) == set(views[-1].moves)
 
 
@@ -174,8 +179,7 @@ def test_each_part_of_a_lease_comes_back(recording: Recording) -> None:
         watched=9.0,
     )
     recording.update(whole)
-    past = recording.view_at("x", AT + 10)
-    assert past is not None
+    past = past_of(recording, 10)
     (found,) = past.leases
     assert found == replace(
         lease,
@@ -198,11 +202,8 @@ def test_each_part_of_a_lease_comes_back(recording: Recording) -> None:
 
 def test_what_ended_is_gone_and_what_was_not_looked_at_is_not_known(any_recording: Recording) -> None:
     watch(any_recording, view(0), view(2, key="other"))
-    past, later = any_recording.view_at("x", AT + 1), any_recording.view_at("x", AT + 3)
-    assert past is not None
-    assert later is not None
-    assert [lease.lease_key for lease in past.leases] == ["k"]
-    assert [lease.lease_key for lease in later.leases] == ["other"]
+    assert [lease.lease_key for lease in past_of(any_recording, 1).leases] == ["k"]
+    assert [lease.lease_key for lease in past_of(any_recording, 3).leases] == ["other"]
     assert any_recording.view_at("x", AT - 1) is None
     assert any_recording.view_at("x", AT + 100) is None, "no view was taken for more than a minute"
     assert any_recording.view_at("y", AT + 1) is None
@@ -212,20 +213,17 @@ def test_a_failed_look_shows_its_error_over_what_was_seen_before(any_recording: 
     any_recording.update(view(0))
     for at in range(2, 200, 2):
         any_recording.update(replace(view(at, "b", error="throttled"), error_code=ErrorCode.OTHER))
-    past = any_recording.view_at("x", AT + 150)
-    assert past is not None
+    past = past_of(any_recording, 150)
     assert (past.error, past.error_code, past.leases[0].owner) == ("throttled", ErrorCode.OTHER, "a")
     assert spans(any_recording) == [("a", 0.0, 0.0)], "what was not seen is no span"
     any_recording.update(view(200, "b"))
-    healed = any_recording.view_at("x", AT + 201)
-    assert healed is not None
+    healed = past_of(any_recording, 201)
     assert (healed.error, healed.leases[0].owner) == ("", "b")
 
 
 def test_a_trend_goes_on_where_nothing_changed(any_recording: Recording) -> None:
     watch(any_recording, *(view(at, lag=90_000 if at < 300 else 5_000) for at in range(0, 620, 2)))
-    past = any_recording.view_at("x", AT + 600)
-    assert past is not None
+    past = past_of(any_recording, 600)
     assert past.leases[0].trend == (90_000,) * 30 + (5_000,) * 30
 
 
@@ -299,12 +297,10 @@ def test_of_two_processes_one_writes_and_the_other_follows(tmp_path: Path) -> No
     one._name, two._name = "a", "b"
     one.update(view(0, "from-a"))
     two.update(view(2, "from-b"))
-    seen = two.view_at("x", AT + 3)
-    assert seen is not None
+    seen = past_of(two, 3)
     assert seen.leases[0].owner == "from-a"
     two.update(view(200, "from-b"))  # the other one has ended
-    seen = two.view_at("x", AT + 201)
-    assert seen is not None
+    seen = past_of(two, 201)
     assert seen.leases[0].owner == "from-b"
     one.close()
     two.close()
@@ -316,8 +312,7 @@ def test_a_process_that_begins_goes_on_with_what_is_there(tmp_path: Path) -> Non
         recording._name = "a"
         watch(recording, view(at), view(at + 2, key="k" if at == 0 else "other"))
         recording.close()
-    after = Recording(tmp_path / "fleet.db").view_at("x", AT + 23)
-    assert after is not None
+    after = past_of(Recording(tmp_path / "fleet.db"), 23)
     assert [lease.lease_key for lease in after.leases] == ["other"], "a lease that has gone meanwhile is gone"
 
 
@@ -345,8 +340,7 @@ def test_the_file_keeps_its_size_and_the_newest_state(tmp_path: Path) -> None:
     assert written > 5 * MIN_BYTES
     assert path.stat().st_size <= MIN_BYTES
     assert sum(part.stat().st_size for part in tmp_path.iterdir()) <= MIN_BYTES + 8 * 1024 * 1024
-    past = recording.view_at("billing", one.at)
-    assert past is not None
+    past = past_of(recording, one.at - AT, "billing")
     assert {lease.note for lease in past.leases} == {f"63 {'x' * 1400}"}
     course = recording.course("billing", one.at - 160, one.at)
     assert course.first is not None
@@ -371,8 +365,7 @@ def test_what_is_too_old_is_deleted_and_the_state_stays() -> None:
     watch(recording, *(view(at, "b", lag=80_000) for at in range(4, 2500, 2)))
     course = recording.course("x", AT, AT + 2500)
     assert course.first == pytest.approx(AT + 1500, abs=100)
-    past = recording.view_at("x", AT + 2490)
-    assert past is not None
+    past = past_of(recording, 2490)
     assert (past.leases[0].owner, past.leases[0].lag and past.leases[0].lag.millis) == ("b", 80_000)
     ((names,),) = recording._ring._read("SELECT count(*) FROM name", ())
     assert names == 3, "the application, its own key, and the one lease"
@@ -436,6 +429,5 @@ def test_settings_are_checked_and_the_file_is_its_owners(tmp_path: Path) -> None
 def test_numbers_that_are_not_finite_do_no_harm(recording: Recording) -> None:
     lease = replace(view(0).leases[0], throughput_kbps=math.inf)
     recording.update(replace(view(0), leases=(lease,), retention=math.inf))
-    past = recording.view_at("x", AT + 1)
-    assert past is not None
+    past = past_of(recording, 1)
     assert past.leases[0].throughput_kbps == 0.0
