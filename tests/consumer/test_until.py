@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from random import Random
@@ -233,6 +234,11 @@ def test_a_worker_without_an_end_continues_what_others_left():
 # Generations
 
 
+def rewound(lease: Lease) -> Lease:
+    start = ExtendedSequenceNumber("TRIM_HORIZON")
+    return replace(lease, checkpoint=start, counter=lease.counter + 2, processed_until=None)
+
+
 def test_children_of_a_shard_that_still_has_later_records_do_not_hold_up_the_end():
     """A rewound parent has leases of children beside it; they have nothing from before the moment."""
     fleet = a_fleet("now", shards=1)
@@ -250,17 +256,7 @@ def test_children_of_a_shard_that_still_has_later_records_do_not_hold_up_the_end
     assert fleet.run(60, ended(fleet))
     parent = fleet.store.get("shardId-000000000000")
     for lease in fleet.store.list():
-        put_row(
-            fleet.store,
-            Lease(
-                **{
-                    **lease.__dict__,
-                    "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
-                    "counter": lease.counter + 2,
-                    "processed_until": None,
-                }
-            ),
-        )
+        put_row(fleet.store, rewound(lease))
     assert parent.is_finished
     fleet.delivered.clear()
     fleet.more["until"] = datetime(2001, 9, 10, tzinfo=timezone.utc)
@@ -281,17 +277,7 @@ def test_the_child_of_a_merge_whose_other_parent_comes_later_does_not_hold_up_th
     fleet.add("a")
     assert fleet.run(60, ended(fleet))
     first = fleet.store.get("shardId-000000000000")
-    put_row(
-        fleet.store,
-        Lease(
-            **{
-                **first.__dict__,
-                "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
-                "counter": first.counter + 2,
-                "processed_until": None,
-            }
-        ),
-    )
+    put_row(fleet.store, rewound(first))
     fleet.split(1)
     fleet.merge(0)
     fleet.put(20)

@@ -477,17 +477,22 @@ def events(count, size):
     ]
 
 
-@pytest.mark.parametrize(("budget", "ready"), [(64 << 20, 2), (1 << 20, 1)])
-def test_a_slow_handler_stops_the_reading(budget, ready):
-    rig = Rig(budget=budget)
-    stream = Counted(events(12, 1_100_000))
+def reading(rig, pushed):
+    """Let a reader's thread take these events; the stream, what is released with each event that is ready, and the thread."""
+    stream, arrived = Counted(pushed), threading.Semaphore(0)
     rig.client.instead["subscribe_to_shard"] = lambda method, request: {"EventStream": stream}
-    arrived = threading.Semaphore(0)
     rig.on_ready = arrived.release
     rig.fetcher = rig.make(TrimHorizon())
     rig.step()
     thread = threading.Thread(target=rig.readers.pop().run)
     thread.start()
+    return stream, arrived, thread
+
+
+@pytest.mark.parametrize(("budget", "ready"), [(64 << 20, 2), (1 << 20, 1)])
+def test_a_slow_handler_stops_the_reading(budget, ready):
+    rig = Rig(budget=budget)
+    stream, arrived, thread = reading(rig, events(12, 1_100_000))
     read = most = 0
     while read < 12:
         assert arrived.acquire(timeout=HANG)
@@ -535,14 +540,7 @@ def test_events_that_come_out_as_one_are_charged_once():
 
 def test_closing_frees_a_reader_that_waits_for_room_and_gives_bytes_back():
     rig = Rig(budget=1 << 20)
-    stream = Counted(events(3, 1_000_000))
-    rig.client.instead["subscribe_to_shard"] = lambda method, request: {"EventStream": stream}
-    arrived = threading.Semaphore(0)
-    rig.on_ready = arrived.release
-    rig.fetcher = rig.make(TrimHorizon())
-    rig.step()
-    thread = threading.Thread(target=rig.readers.pop().run)
-    thread.start()
+    stream, arrived, thread = reading(rig, events(3, 1_000_000))
     assert arrived.acquire(timeout=HANG)
     rig.fetcher.close()
     thread.join(HANG)

@@ -130,9 +130,13 @@ class Client:
         for response in self.__dict__.get("cancelled", ()):
             self.connection.cancel(response, self.now)
 
-    def subscribe(self, events=Events):
+    def request(self):
         response = PushedResponse("https://kinesis.example", 15.0, self.cancelled_by)
         self.connection.open(REQUEST, response, self.now)
+        return response
+
+    def subscribe(self, events=Events):
+        response = self.request()
         stream = self.server.of(RequestReceived)[-1].stream_id
         self.server.h2.send_headers(stream, [(":status", "200"), ("x-amzn-requestid", "r")])
         self.read()
@@ -242,8 +246,7 @@ def test_a_connection_that_ends_is_told_to_all_streams_after_what_arrived(how):
     client.connection.resume(streams[2][2], client.now)
     assert waiting.events == [b"last"]
     assert [type(error) for error in waiting.ended] == [ProtocolError]
-    late = PushedResponse("https://kinesis.example", 15.0, client.cancelled_by)
-    client.connection.open(REQUEST, late, client.now)
+    late = client.request()
     with pytest.raises(ConnectionClosedError):
         late.head()
 
@@ -326,8 +329,7 @@ def test_a_message_of_an_impossible_length_ends_the_stream(length):
 
 def test_the_document_of_an_error_is_read_and_bounded():
     client = Client()
-    response = PushedResponse("https://kinesis.example", 15.0, client.cancelled_by)
-    client.connection.open(REQUEST, response, client.now)
+    response = client.request()
     client.server.h2.send_headers(1, [(":status", "400")])
     client.server.push(1, b'{"__type": "ResourceInUse')
     client.server.push(1, b'Exception"}')
@@ -335,8 +337,7 @@ def test_the_document_of_an_error_is_read_and_bounded():
     client.read()
     assert response.head() == (400, {})
     assert b"".join(response.stream()) == b'{"__type": "ResourceInUseException"}'
-    endless = PushedResponse("https://kinesis.example", 15.0, client.cancelled_by)
-    client.connection.open(REQUEST, endless, client.now)
+    endless = client.request()
     client.server.h2.send_headers(3, [(":status", "500")])
     with pytest.raises(StreamClosedError):
         for _ in range(10):
@@ -351,8 +352,7 @@ def test_the_services_limit_of_streams_is_kept():
     assert client.connection.capacity == 2
     for _ in range(2):
         client.subscribe()
-    third = PushedResponse("https://kinesis.example", 15.0, client.cancelled_by)
-    client.connection.open(REQUEST, third, client.now)
+    third = client.request()
     with pytest.raises(ConnectionClosedError):
         third.head()
     assert not client.connection.accepts

@@ -224,9 +224,18 @@ class TableFleet:
 
     # Checking
 
+    @property
+    def seen(self) -> set[int]:
+        """Versions that were delivered."""
+        return {version for _, _, version, _ in self.delivered}
+
+    @property
+    def put(self) -> set[int]:
+        """Versions that were written."""
+        return {version for versions in self.written.values() for version in versions}
+
     def all_delivered(self) -> bool:
-        versions = {version for _, _, version, _ in self.delivered}
-        return all(version in versions for found in self.written.values() for version in found)
+        return self.put <= self.seen
 
     def copied(self) -> dict[str, int]:
         return {key: int(image["v"]) for key, (_, image) in self.copy.items() if image is not None}

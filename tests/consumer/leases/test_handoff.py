@@ -192,6 +192,18 @@ def test_the_timeout_of_the_requester():
 # Next to Java
 
 
+def taken_by_java(*, v3, batch=0.0, **options):
+    """A Java worker that took the only lease from ours, which takes no lease back."""
+    fleet = on_dynamodb(1, **options)
+    java = JavaWorker(fleet, "java", v3=v3, batch=batch)
+    add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
+    fleet.run(0.01)
+    assert fleet.owners() == {key(0): "py"}
+    java.take(key(0))
+    fleet.add_script("java", java)
+    return fleet, java
+
+
 def test_a_java_leader_moves_our_lease_to_a_java_worker():
     fleet = on_dynamodb(2)
     add(fleet, "py")
@@ -216,13 +228,7 @@ def test_a_java_leader_moves_our_lease_to_a_java_worker():
 
 @pytest.mark.parametrize("batch", [0.0, 12.0])
 def test_a_java_leader_moves_a_java_workers_lease_to_us(batch):
-    fleet = on_dynamodb(1)
-    java = JavaWorker(fleet, "java", v3=True, batch=batch)
-    add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
-    fleet.run(0.01)
-    assert fleet.owners() == {key(0): "py"}
-    java.take(key(0))
-    fleet.add_script("java", java)
+    fleet, java = taken_by_java(v3=True, batch=batch)
     fleet.run(7)  # until we know that we lost it
     keep_putting(fleet, 10)
     JavaLeader(fleet).start_handoff(key(0), "java", "py")
@@ -253,12 +259,7 @@ def test_leases_of_a_kcl_2_worker_are_taken_plainly():
 
 def test_a_kcl_2_worker_keeps_a_requested_lease_until_the_timeouts():
     """It does not know the marker. The leader that asked may be gone; our own timer ends it."""
-    fleet = on_dynamodb(1, config=HORIZON)
-    java = JavaWorker(fleet, "java", v3=False)
-    add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
-    fleet.run(0.01)
-    java.take(key(0))
-    fleet.add_script("java", java)
+    fleet, java = taken_by_java(v3=False, config=HORIZON)
     fleet.run(3)
     JavaLeader(fleet).start_handoff(key(0), "java", "py")
     marked = fleet.clock.monotonic()

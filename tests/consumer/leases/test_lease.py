@@ -32,6 +32,9 @@ for _items in GROUPS.values():
                 _value["B"] = base64.b64decode(_value["B"])
 
 
+BASE = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
+
+
 def comparable(item):
     """Types and values; numbers by value, sets without order."""
     result = {}
@@ -59,8 +62,7 @@ def test_every_item_that_java_wrote_or_accepted_round_trips(group):
 
 
 def test_exponents_and_foreign_attributes():
-    base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
-    lease = lease_from_item({**base, "throughputKBps": {"N": "8.86E-4"}, "mine": {"M": {"a": {"N": "1"}}}})
+    lease = lease_from_item({**BASE, "throughputKBps": {"N": "8.86E-4"}, "mine": {"M": {"a": {"N": "1"}}}})
     assert lease.throughput_kbps == 0.000886
     item = lease_to_item(lease)
     assert item["throughputKBps"] == {"N": "0.000886"}
@@ -83,8 +85,7 @@ def test_whole_numbers_may_carry_exponents_too(text, number):
 
 
 def test_a_pending_state_written_as_a_number_is_kept_and_not_interpreted():
-    base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
-    lease = lease_from_item({**base, "pendingCheckpointState": {"N": "5"}})
+    lease = lease_from_item({**BASE, "pendingCheckpointState": {"N": "5"}})
     assert lease.pending_checkpoint_state is None
     assert lease_to_item(lease)["pendingCheckpointState"] == {"N": "5"}
 
@@ -95,18 +96,13 @@ def test_a_pending_state_written_as_a_number_is_kept_and_not_interpreted():
         {},
         {"leaseKey": {"S": "s"}},
         {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1"}},
-        {"leaseKey": {"S": "s"}, "leaseCounter": {"S": "1"}, "checkpoint": {"S": "LATEST"}},
-        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1"}, "checkpoint": {"S": "garbage"}},
-        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1.5"}, "checkpoint": {"S": "LATEST"}},
-        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "Infinity"}, "checkpoint": {"S": "LATEST"}},
-        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "x"}, "checkpoint": {"S": "LATEST"}},
+        {**BASE, "leaseCounter": {"S": "1"}},
+        {**BASE, "checkpoint": {"S": "garbage"}},
+        {**BASE, "leaseCounter": {"N": "1.5"}},
+        {**BASE, "leaseCounter": {"N": "Infinity"}},
+        {**BASE, "leaseCounter": {"N": "x"}},
         # Read without its parents, a shard would overtake them.
-        {
-            "leaseKey": {"S": "s"},
-            "leaseCounter": {"N": "1"},
-            "checkpoint": {"S": "LATEST"},
-            "parentShardId": {"S": "p"},
-        },
+        {**BASE, "parentShardId": {"S": "p"}},
     ],
 )
 def test_what_is_no_lease_says_so(item):
@@ -119,9 +115,6 @@ def test_entities_beside_leases_are_told_apart():
     assert is_lease_item({"entityType": {"S": "LEASE"}})
     for kind in ("LEADER", "STREAM", "WORKER_METRIC_STATS", "CLIENT_VERSION_MIGRATION"):
         assert not is_lease_item({"entityType": {"S": kind}})
-
-
-BASE = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
 
 
 def test_an_inclusive_start_that_an_operator_wrote_is_read_as_java_reads_it():

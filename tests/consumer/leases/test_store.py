@@ -53,6 +53,13 @@ class Table:
         )
 
 
+def ready():
+    table = Table()
+    store = table.store()
+    store.ensure_ready()
+    return table, store
+
+
 def test_the_table_is_made_in_one_call_with_its_index():
     table = Table(table_delay=5.0)
     table.store().ensure_ready()
@@ -125,9 +132,7 @@ def test_a_foreign_table_is_refused():
 
 
 def test_foreign_attributes_survive_every_write():
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     item = {
         "leaseKey": {"S": "shard-0"},
         "leaseCounter": {"N": "4"},
@@ -153,9 +158,7 @@ def test_foreign_attributes_survive_every_write():
 
 
 def test_other_entities_and_malformed_items_are_told_apart():
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     for number, item in enumerate(json.loads((DATA / "kcl_other_items.json").read_text())):
         key = {"leaseKey": {"S": f"other-{number}"}, "entityType": {"S": "LEADER"}}
         table.client.put_item(TableName="app", Item={**item, **key})
@@ -172,9 +175,7 @@ def test_other_entities_and_malformed_items_are_told_apart():
 
 def test_a_malformed_item_is_not_taken_for_none():
     """A child whose parent has no lease is read at once; one whose parent cannot be read has to wait."""
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     table.client.put_item(TableName="app", Item={"leaseKey": {"S": "shard-0"}, "leaseCounter": {"N": "1"}})
     with pytest.raises(ProtocolError, match="shard-0"):
         store.get("shard-0")
@@ -183,9 +184,7 @@ def test_a_malformed_item_is_not_taken_for_none():
 
 
 def test_scans_go_through_all_pages():
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     padding = {"padding": {"S": "x" * 200_000}}
     for number in range(12):
         store.create_if_absent(replace(lease(f"shard-{number}"), extra=padding))
@@ -194,9 +193,7 @@ def test_scans_go_through_all_pages():
 
 
 def test_failures_are_translated_and_scans_repeated():
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     store.create_if_absent(lease())
     fault = {"kind": "error", "operation": "Scan", "code": "ProvisionedThroughputExceededException"}
     table.aws.faults.add(Fault(**fault, count=2))
@@ -246,9 +243,7 @@ OURS = {"handoffOwner", "initialTimestampMillis"}
 
 def items_after(*steps):
     """Our items after the same steps, without the attributes that Java does not know."""
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     for step in steps:
         step(store)
     found = {item["leaseKey"]["S"]: item for item in table.client.scan(TableName="app")["Items"]}
@@ -356,9 +351,7 @@ def test_every_version_of_a_handoff_is_javas():
     scene = "lease: graceful handoff worker-1 -> worker-2, versions in order (one item)"
     versions = [lease_from_item(item) for item in SCENES[scene]]
     marked, checkpointed, *renewed, transferred, first_of_the_new_one = versions
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     before = replace(marked, owner="worker-1", checkpoint_owner=None)
     store.create_if_absent(before)
 
@@ -387,9 +380,7 @@ def test_every_version_of_a_handoff_is_javas():
 def test_every_version_of_a_take_over_is_javas():
     scene = "take-over after kill -9 of app2-b, versions in order (one item)"
     versions = [lease_from_item(item) for item in GROUPS[scene]]
-    table = Table()
-    store = table.store()
-    store.ensure_ready()
+    table, store = ready()
     store.create_if_absent(replace(versions[0], extra={}))
     row = store.get(versions[0].lease_key)
     for before, version in pairwise(versions):

@@ -57,6 +57,11 @@ def calls_of_a_run() -> int:
     return tables.calls["a"]
 
 
+def shards_of(tables: TableFleet) -> set[str]:
+    described = tables.client.describe_stream(StreamArn=tables.fleet.stream.arn)
+    return {shard["ShardId"] for shard in described["StreamDescription"]["Shards"]}
+
+
 def test_the_scenario_without_faults() -> None:
     tables = TableFleet()
     scenario(tables)
@@ -163,35 +168,21 @@ def test_after_two_days_without_workers_everything_that_is_left_is_read(position
     tables.kill("a")
     tables.run(9 * HOUR)
     tables.write(8)  # lost: nobody reads for longer than the retention
-    lost = {version for versions in tables.written.values() for version in versions}
+    lost = tables.put
     tables.run(39 * HOUR)
     tables.write(8)
     tables.run(9 * HOUR)
     tables.write(8)
     tables.add("a")
-    wanted = {version for versions in tables.written.values() for version in versions} - lost
+    wanted = tables.put - lost
     tables.run(6 * HOUR)
-    assert wanted <= {version for _, _, version, _ in tables.delivered}
+    assert wanted <= tables.seen
     last = {key: versions[-1] for key, versions in tables.written.items() if versions[-1] in wanted}
     assert last
     assert {key: tables.copied().get(key) for key in last} == {key: tables.table().get(key) for key in last}
-    listed = {
-        shard["ShardId"]
-        for shard in tables.client.describe_stream(StreamArn=tables.fleet.stream.arn)["StreamDescription"][
-            "Shards"
-        ]
-    }
+    listed = shards_of(tables)
     tables.run(24 * HOUR)
-    assert (
-        not {*tables.leases()}
-        - listed
-        - {
-            shard["ShardId"]
-            for shard in tables.client.describe_stream(StreamArn=tables.fleet.stream.arn)[
-                "StreamDescription"
-            ]["Shards"]
-        }
-    ), "leases of forgotten shards are cleaned up"
+    assert {*tables.leases()} <= listed | shards_of(tables), "leases of forgotten shards are cleaned up"
 
 
 @pytest.mark.fuzz
@@ -202,7 +193,7 @@ def test_latest_is_pinned_before_anything_is_delivered(when: str) -> None:
     for call in share(range(1, 60), unit=4):
         tables = TableFleet(config=config)
         tables.write(5)
-        old = {version for versions in tables.written.values() for version in versions}
+        old = tables.put
         tables.run(30)
         tables.add("a")
         tables.run(4)  # the leases are taken, LATEST is resolved
@@ -217,7 +208,7 @@ def test_latest_is_pinned_before_anything_is_delivered(when: str) -> None:
         tables.write(5)
         tables.add("b")
         tables.run(60)
-        delivered = {version for _, _, version, _ in tables.delivered}
+        delivered = tables.seen
         assert set(range(6, 16)) <= delivered
         assert not old & delivered, "records from before the start"
 
@@ -239,7 +230,7 @@ def test_a_timestamp_drops_older_records_in_every_generation() -> None:
     later = ConsumerConfig(initial_position=moment + timedelta(hours=1))
     tables.add("a", later)  # the leases know the first one's timestamp
     tables.run(60)
-    assert {version for _, _, version, _ in tables.delivered} == {*range(first, tables.versions + 1)}
+    assert tables.seen == {*range(first, tables.versions + 1)}
 
 
 def test_a_disabled_stream_is_read_to_its_end_and_its_leases_stay_finished() -> None:
@@ -269,7 +260,7 @@ def test_a_worker_that_fell_behind_the_retention_says_so(caplog: pytest.LogCaptu
     tables.write(4)
     tables.add("a")
     tables.run(30)
-    versions = {version for _, _, version, _ in tables.delivered}
+    versions = tables.seen
     assert {9, 10, 11, 12} <= versions
     assert not {5, 6, 7, 8} & versions
     assert "the oldest record" in caplog.text
@@ -321,7 +312,7 @@ def test_until_now_ends_the_fleet_once_everything_before_it_is_processed(empty: 
     tables.run(3)
     tables.write(5)
     assert tables.run(120, lambda: not tables.fleet.engines)
-    assert {version for _, _, version, _ in tables.delivered} == set(range(1, 41))
+    assert tables.seen == set(range(1, 41))
 
 
 def test_the_rest_of_a_stream_that_was_enabled_again_is_not_skipped() -> None:
