@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 from integration import prometheus
 from integration.incidents.fleet import APPLICATION, ERROR, POISON, STREAM, TARGET, Fleet, start_fleet
+from integration.waiting import eventually
 from kinesis_sdk.metrics import PrometheusMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from tests import HANG
@@ -59,14 +59,6 @@ def failing_producer(endpoint_url: str) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def eventually(condition: Callable[[], Any], explain: Callable[[], object]) -> Any:
-    deadline = time.monotonic() + HANG
-    while not (found := condition()):
-        assert time.monotonic() < deadline, explain()
-        time.sleep(0.5)
-    return found
 
 
 @pytest.fixture(scope="module")

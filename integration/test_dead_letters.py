@@ -6,9 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import boto3
 import pytest
 
 from integration.postgres import postgres
+from integration.waiting import eventually
 from kinesis_sdk import BisectBatch, ConsumerConfig, Producer, RecordBatch, Worker
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.dead_letters import DeadLetters, DeadLetterStore, State, open_dead_letters
@@ -45,13 +45,6 @@ def endpoint() -> Iterator[str]:
 def replay(folder: Path, place: str, *more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "kinesis_sdk.cli", "dlq", "replay", place, "--all", "--yes"]
     return subprocess.Popen([*command, "--audit-log", str(folder / "audit.jsonl"), *more], cwd=folder)
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def kept(folder: Path) -> tuple[str, DeadLetterStore]:
@@ -98,7 +91,11 @@ def test_a_killed_replay_to_a_handler_repeats_one_call(
     for _ in range(4):
         before = len(seen.read_text().splitlines())
         process = replay(tmp_path, place, "--handler", "handler:handle")
-        wait_for(lambda before=before: len(seen.read_text().splitlines()) > before + 30, process)
+
+        def is_due(before=before, process=process):
+            return len(seen.read_text().splitlines()) > before + 30 or process.poll() is not None
+
+        eventually(is_due, pause=0.005)
         process.send_signal(signal.SIGKILL)
         kills += process.wait(HANG) == -signal.SIGKILL
     assert replay(tmp_path, place, "--handler", "handler:handle").wait(HANG) == 0
@@ -113,7 +110,7 @@ def test_a_killed_replay_to_a_stream_is_delivered_once(tmp_path: Path, endpoint:
     place, store = kept(tmp_path)
     into = ("--allow-stream", "orders", "--endpoint-url", endpoint)
     process = replay(tmp_path, place, *into)
-    wait_for(lambda: State.REPLAYING in states(store), process)
+    eventually(lambda: State.REPLAYING in states(store) or process.poll() is not None, pause=0.005)
     process.send_signal(signal.SIGKILL)
     process.wait(HANG)
     assert replay(tmp_path, place, *into).wait(HANG) == 0

@@ -10,9 +10,9 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError, EventStreamError
 from urllib3.exceptions import ProtocolError
 
+from integration.waiting import eventually
 from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, VirtualClock, start_server_process
 from tests import HANG
 
@@ -92,29 +92,6 @@ def test_refusals_are_http_errors(remote: Remote) -> None:
         remote.subscribe()
 
 
-def test_a_later_call_takes_over(aws: FakeAws, remote: Remote) -> None:
-    first = events_of(remote.subscribe())
-    next(first)
-    aws.clock.advance(5)
-    second = events_of(remote.subscribe())
-    next(second)
-    with pytest.raises(EventStreamError) as caught:
-        next(first)
-    assert isinstance(caught.value, ClientError)
-    assert caught.value.response["Error"]["Code"] == "ResourceInUseException"
-    remote.put(b"x")
-    assert len(next(second)["Records"]) == 1
-
-
-def test_the_clock_ends_it_after_five_minutes(aws: FakeAws, remote: Remote) -> None:
-    events = events_of(remote.subscribe())
-    next(events)
-    aws.clock.advance(5)
-    assert next(events)["Records"] == []
-    aws.clock.advance(296)
-    assert list(events) == []
-
-
 def test_a_fault_breaks_the_connection(aws: FakeAws, remote: Remote) -> None:
     aws.faults.add(Fault(kind="broken_stream", after=1))
     events = events_of(remote.subscribe())
@@ -130,10 +107,7 @@ def test_a_client_that_leaves_is_noticed(aws: FakeAws, remote: Remote) -> None:
     subscription = aws.kinesis.registry.streams["s"].consumers["c"].subscriptions[SHARD]
     assert not subscription.is_over
     stream.close()
-    deadline = time.monotonic() + HANG
-    while not subscription.is_over:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: subscription.is_over)
 
 
 def test_stopping_the_server_ends_subscriptions(aws: FakeAws) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
-from typing import Any
 
 import boto3
 import pytest
 from click.testing import CliRunner
 
+from integration.waiting import eventually
 from kinesis_sdk.admin import Application, Applications, Connection, FleetPoller, FleetView
 from kinesis_sdk.admin.fleet.model import LagSource, OwnerKind
 from kinesis_sdk.cli.main import cli
@@ -28,16 +27,6 @@ class Handler(RecordHandler):
     def process_records(self, batch: RecordBatch) -> None:
         batch.checkpoint()
         Handler.seen += len(batch.records)
-
-
-def wait_for(condition: Any, what: str, seconds: float = 300.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
 def test_a_fleet_on_localstack(localstack: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +52,7 @@ def test_a_fleet_on_localstack(localstack: str, monkeypatch: pytest.MonkeyPatch)
     thread.start()
     connection = Connection(region="us-east-1", endpoint_url=localstack)
     try:
-        wait_for(lambda: Handler.seen >= 50, "all records processed")
+        eventually(lambda: Handler.seen >= 50, "all records processed")
         assert application in [info.name for info in Applications(connection).find()]
 
         def measured() -> FleetView | None:
@@ -72,10 +61,10 @@ def test_a_fleet_on_localstack(localstack: str, monkeypatch: pytest.MonkeyPatch)
 
         # The checkpoints of real sequence numbers tell the stream from others of the same shape.
         with FleetPoller(Application(connection, application)) as poller, poller.subscribe():
-            view = wait_for(measured, "the lag of both shards is known")
+            view = eventually(measured, "the lag of both shards is known")
             assert view.streams == (stream,)
             assert [(owner.worker_id, owner.kind) for owner in view.owners] == [("zone-a|w1", OwnerKind.SDK)]
-            told = wait_for(
+            told = eventually(
                 lambda: (
                     (newest := poller.view()) is not None
                     and all(lease.lag and lease.lag.source is LagSource.PROGRESS for lease in newest.leases)

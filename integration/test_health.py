@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from integration.waiting import eventually
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.page_server import PageServer, pages_by_path, probe_page
 from kinesis_sdk.consumer import ConsumerConfig, Worker
@@ -128,10 +129,7 @@ def test_a_worker_from_its_start_to_its_end():
         assert worker.health_port is None
         with worker:
             port = worker.health_port
-            deadline = time.monotonic() + HANG
-            while get(port, "/ready")[0] != 200 or len(worker.health().shards) < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            eventually(lambda: get(port, "/ready")[0] == 200 and len(worker.health().shards) == 2)
             assert get(port, "/live") == (200, b'{\n  "live": true,\n  "problems": []\n}\n')
             status = json.loads(get(port, "/status")[1])
             assert status["worker_id"] == worker.worker_id

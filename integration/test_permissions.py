@@ -9,7 +9,6 @@ import base64
 import fnmatch
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
+from integration.waiting import eventually
 from kinesis_sdk import ConsumerConfig, CoordinationConfig, Producer, RecordBatch, Worker
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin import load as load_module
@@ -259,9 +259,7 @@ def consume(account: Account, *, reshard: bool = False, **settings: Any) -> None
                 ],
             )
             deleted = ("LeaseTable", "dynamodb:DeleteItem")
-            deadline = time.monotonic() + HANG
-            while deleted not in account.used and time.monotonic() < deadline:
-                time.sleep(0.1)
+            eventually(lambda: deleted in account.used, account.refused)
     finally:
         worker.stop(timeout=HANG)
 
@@ -362,12 +360,9 @@ def test_the_spark_writer_needs_what_the_producer_needs(
     write = KinesisPartitionWriter("orders", partition_key="key", data="data")
     write([{"key": "customer-7", "data": b"data"}])
     # The writer flushes at once, so its record may be stored before the producer has looked up the shards in the background.
-    deadline = time.monotonic() + HANG
-    while account.used != actions(account, "Produce") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: account.used == actions(account, "Produce"))
     producer.close(30)
     assert account.refused == []
-    assert account.used == actions(account, "Produce")
 
 
 def test_metrics_need_their_statement(account: Account) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 import urllib.error
 import urllib.request
 from contextlib import closing
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from integration.running import HANDLER, account, command
-from kinesis_sdk.consumer import ConsumerConfig, Worker
+from integration.waiting import eventually
 from tests import HANG
 
 __all__ = ["account", "command"]
@@ -45,21 +44,6 @@ def test_until_now_processes_everything_and_ends(account, command):
     assert run.processed() == set(range(200))
     assert "is processed" in run.log()
     assert all(lease.owner is None for lease in account.leases())
-
-
-def test_run_of_a_worker_returns_once_everything_is_processed(account):
-    account.put(100)
-    seen = []
-    Worker(
-        "orders",
-        application_name="app",
-        handler=lambda batch: seen.extend(record.data for record in batch.records),
-        config=ConsumerConfig(initial_position="TRIM_HORIZON"),
-        endpoint_url=account.endpoint_url,
-        region_name="us-east-1",
-        until="now",
-    ).run()
-    assert sorted(map(int, seen)) == list(range(100))
 
 
 def test_until_survives_kills_of_processes_and_a_split(account, command, tmp_path):
@@ -152,10 +136,7 @@ def test_no_process_outlives_a_killed_supervisor(account, command):
     children = run.children()
     run.process.kill()
     run.process.wait()
-    deadline = time.monotonic() + HANG
-    while any(map(is_alive, children)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not any(map(is_alive, children)))
     assert [lease.owner for lease in account.leases()] == [None] * 4, "they stopped cleanly"
 
 
@@ -166,10 +147,7 @@ def test_a_hanging_handler_does_not_outlive_a_killed_supervisor(account, command
     children = run.children()
     run.process.kill()
     run.process.wait()
-    deadline = time.monotonic() + HANG
-    while any(map(is_alive, children)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not any(map(is_alive, children)))
 
 
 def test_an_error_of_the_module_is_shown_once_with_its_traceback(account, command):

@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 from integration.postgres import postgres, postgres_server
 from integration.running import account, command
+from integration.waiting import eventually
 from kinesis_sdk.consumer import SqlLeaseStore
 from tests import HANG
 
@@ -78,13 +77,6 @@ class Operator:
     def leases(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.json("leases", "list", "app")["leases"]
         return found
-
-
-def eventually(condition: Callable[[], bool], log: Callable[[], str]) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline, log()
-        time.sleep(0.2)
 
 
 def test_a_fleet_is_seen_rewound_and_drained(

@@ -16,6 +16,7 @@ from typing import Any
 import boto3
 import pytest
 
+from integration.waiting import eventually
 from kinesis_sdk.admin import Connection, Streams, read_page
 from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
@@ -174,10 +175,7 @@ def test_a_live_pipe_is_put_as_it_comes(account: Account, tmp_path: Path) -> Non
     assert process.stdin is not None
     process.stdin.write('{"id": 1}\n')
     process.stdin.flush()
-    deadline = time.monotonic() + HANG
-    while not account.stored("orders"):
-        assert time.monotonic() < deadline, "a record in the pipe does not wait for the next one"
-        time.sleep(0.1)
+    eventually(lambda: account.stored("orders"), "a record in the pipe does not wait for the next one")
     # The account does not wait for the next record either, so a kill now would not have it put twice.
     wait_for_progress(state, 1, process)
     out, _ = process.communicate(timeout=HANG)
@@ -226,12 +224,11 @@ def test_a_live_tail_follows_splits_and_merges_and_loses_nothing(account: Accoun
             time.sleep(1)
             Resharding(account.streams).scale("orders", 5)
             assert put.wait(HANG) == 0
-            deadline = time.monotonic() + HANG
             expected = len(account.stored("orders"))
-            while (shown_so_far := len(out.read_text().splitlines())) < expected:
-                assert time.monotonic() < deadline, f"{shown_so_far} of {expected} records"
-                assert tail.poll() is None
-                time.sleep(0.2)
+            eventually(
+                lambda: len(out.read_text().splitlines()) >= expected, "records are not shown", pause=0.2
+            )
+            assert tail.poll() is None
         finally:
             _, err = kill(tail, signal.SIGINT)
             put.kill()

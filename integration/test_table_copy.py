@@ -23,6 +23,7 @@ import pytest
 
 from integration.localstack.dynamodb_local import dynamodb_local
 from integration.localstack.install import CannotInstallError
+from integration.waiting import eventually
 from kinesis_sdk.testing import start_server_process
 from tests import HANG
 
@@ -180,15 +181,6 @@ class Writer:
             self.present.discard(key)
 
 
-def await_true(done: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + HANG
-    while time.monotonic() < deadline:
-        if done():
-            return True
-        time.sleep(0.3)
-    return done()
-
-
 @pytest.mark.parametrize("service", ["fake", "dynamodb-local"])
 def test_a_table_is_copied_under_kills_freezes_and_rollover(service: str, tmp_path: Path) -> None:
     chance = random.Random(7)
@@ -259,13 +251,13 @@ def test_a_table_is_copied_under_kills_freezes_and_rollover(service: str, tmp_pa
         def is_done() -> bool:
             return copied(dynamodb) == table
 
-        assert await_true(is_done), "the copy differs from the table"
+        eventually(is_done, "the copy differs from the table", pause=0.3)
         wanted = {(key, *change) for key, changes in writer.expected.items() for change in changes}
 
         def is_complete() -> bool:
             return wanted <= {(key, event, version) for _, _, key, event, version, _ in fleet.changes()}
 
-        assert await_true(is_complete), "changes are lost"
+        eventually(is_complete, "changes are lost", pause=0.3)
         fleet.stop()
         check(fleet.changes(), writer.expected)
         deliveries = len(fleet.changes())

@@ -12,7 +12,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from integration.proxy import Proxy
+from integration.waiting import eventually
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.testing import start_server_process
 from kinesis_sdk.verify import PREFIX, STEPS, rehearse
@@ -110,10 +110,11 @@ def stopped(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
-                deadline = time.monotonic() + HANG
-                while not proxy.held and process.poll() is None:
-                    assert time.monotonic() < deadline, "the run neither creates anything nor ends"
-                    time.sleep(0.01)
+                eventually(
+                    lambda: proxy.held or process.poll() is not None,
+                    "the run neither creates anything nor ends",
+                    pause=0.01,
+                )
                 yield process, proxy
             finally:
                 process.kill()

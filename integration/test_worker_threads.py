@@ -13,6 +13,7 @@ import time
 import boto3
 import pytest
 
+from integration.waiting import eventually
 from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, Worker
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests import HANG
@@ -107,10 +108,7 @@ def test_the_first_record_and_a_handoff_without_waiting_for_expiry(account):
     print(f"first records after {time.monotonic() - started:.2f} s")
     second = worker(endpoint, collected, "b", config)
     second.start()
-    deadline = time.monotonic() + HANG
-    while owners(endpoint) != ["a", "a", "b", "b"] and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert owners(endpoint) == ["a", "a", "b", "b"]
+    eventually(lambda: owners(endpoint) == ["a", "a", "b", "b"])
     stopped = time.monotonic()
     assert first.stop(HANG)
     wanted |= put(aws, 100, 100)
@@ -129,17 +127,14 @@ def test_a_latest_start_is_pinned_with_the_date_of_a_real_answer(account):
     running = worker(endpoint, collected, "a", ConsumerConfig())
     running.start()
     table = boto3.client("dynamodb", endpoint_url=endpoint)
-    deadline = time.monotonic() + HANG
-    pins = []
-    while len(pins) < 4 and time.monotonic() < deadline:
-        time.sleep(0.1)
+
+    def pins():
         items = table.scan(TableName="billing")["Items"]
-        pins = [
-            int(item["initialTimestampMillis"]["N"]) for item in items if "initialTimestampMillis" in item
-        ]
-    assert len(pins) == 4
+        return [int(one["initialTimestampMillis"]["N"]) for one in items if "initialTimestampMillis" in one]
+
+    eventually(lambda: len(pins()) == 4)
     # The header has whole seconds, and the start is taken one second earlier for that.
-    assert all(began - 2 <= pin / 1000 <= time.time() + 1 for pin in pins)
+    assert all(began - 2 <= pin / 1000 <= time.time() + 1 for pin in pins())
     assert running.stop(HANG)
     assert collected.records == []
 

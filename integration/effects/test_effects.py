@@ -6,12 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from integration.waiting import eventually
 
 pytest.importorskip("sqlalchemy")
 
@@ -95,11 +96,8 @@ def test_ctrl_c_ends_the_run_and_its_processes(tmp_path: Path) -> None:
             cwd=Path(__file__).parents[2],
             start_new_session=True,
         )
-    deadline = time.monotonic() + HANG
-    while " put " not in printed.read_text():
-        assert run.poll() is None, printed.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually(lambda: " put " in printed.read_text() or run.poll() is not None)
+    assert run.poll() is None, printed.read_text()
     started = family(run.pid)
     assert len(started) >= 4, "three workers and the fake"
     run.send_signal(signal.SIGINT)

@@ -12,8 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-from integration.localstack.install import CannotInstallError, run
-from integration.multilang.install import build_once, cache_folder
+from integration.localstack.install import CannotInstallError, build_once, cache_folder, run
 
 PINS = Path(__file__).with_name("peers.txt")
 _LEAST = (3, 11)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,11 +97,3 @@ def environment_for(endpoint_url: str) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def until(reached: Callable[[], object], what: str) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + TIMEOUT
-    while not reached():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)

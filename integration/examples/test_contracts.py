@@ -15,7 +15,8 @@ from types import ModuleType
 
 import pytest
 
-from integration.examples.support import EXAMPLES, TIMEOUT, Account, until
+from integration.examples.support import EXAMPLES, TIMEOUT, Account
+from integration.waiting import eventually
 from kinesis_sdk import LeaseStoreError, Producer, SinkError, TransientSinkError
 from kinesis_sdk.testing.contracts.lease_stores import LEASE_STORE_CHECKS
 from kinesis_sdk.testing.contracts.lease_stores import Check as LeaseStoreCheck
@@ -99,8 +100,8 @@ def test_two_workers_share_the_shards_through_the_file(account: Account, tmp_pat
         return len(found) == 4 and sorted(found.count(owner) for owner in {*found} - {""}) == [2, 2]
 
     try:
-        until(shared, "the workers do not share the shards")
-        until(lambda: processed() >= 1000, "records are missing")
+        eventually(shared, "the workers do not share the shards")
+        eventually(lambda: processed() >= 1000, "records are missing")
     finally:
         for worker in workers:
             worker.send_signal(signal.SIGTERM)

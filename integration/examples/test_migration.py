@@ -22,12 +22,13 @@ import pytest
 from benchmarks.bench_producer import PACKAGES
 from benchmarks.jvm_connector import COMMIT, SPARK, jar_path
 from integration.examples.peers import PINS, peers
-from integration.examples.support import BIN, EXAMPLES, ROOT, TIMEOUT, Account, environment_for, until
+from integration.examples.support import BIN, EXAMPLES, ROOT, TIMEOUT, Account, environment_for
 from integration.localstack.install import CannotInstallError
 from integration.multilang.install import AMAZON_KCLPY, amazon_kclpy
 from integration.multilang.scene import WIDTH, aggregate
 from integration.spark.environments import CACHE
 from integration.stored import stored_in_shard, stored_shards
+from integration.waiting import eventually
 from kinesis_sdk import ProducerConfig
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
@@ -119,7 +120,7 @@ class Running:
     def shows(self, expected: list[str]) -> list[str]:
         """Wait for these lines, then stop the program; return all that it showed."""
         try:
-            until(
+            eventually(
                 lambda: set(expected) <= set(self.lines()) or self._process.poll() is not None,
                 f"it shows {self.lines()}: {self._log.read_text()[-3000:]}",
             )
@@ -171,10 +172,10 @@ def test_from_boto3(accounts: tuple[Account, Account], tmp_path: Path) -> None:
         for number in range(2):
             expected = sorted([*put(account, f"round-{number}"), "customer-7 b'1'"])
             running = Running(account, folder, sys.executable, program)
-            until(lambda: set(expected) <= set(running.lines()), "records are missing")  # noqa: B023
+            eventually(lambda: set(expected) <= set(running.lines()), "records are missing")  # noqa: B023
             if program == "before.py":  # it may not be stopped between a record and its position
                 positions = folder / "positions.json"
-                until(
+                eventually(
                     lambda: all(last in positions.read_text() for last in last_numbers(account)),  # noqa: B023
                     "the positions are not written",
                 )

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from integration.examples.support import EXAMPLES, TIMEOUT, Account, until
+from integration.examples.support import EXAMPLES, TIMEOUT, Account
 from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
+from integration.waiting import eventually
 from kinesis_sdk.testing import Fault
 
 
@@ -77,7 +78,7 @@ def test_exactly_once_although_workers_are_killed(account: Account, tmp_path: Pa
             sys.executable, EXAMPLES / "exactly_once_sqlite.py", "consume", folder=tmp_path
         )
         try:
-            until(lambda: counted(database) > before or process.poll() is not None, "nothing was counted")  # noqa: B023
+            eventually(lambda: counted(database) > before or process.poll() is not None)  # noqa: B023
         finally:
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=TIMEOUT)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from integration.examples.support import BIN, EXAMPLES, TIMEOUT, Account, until
+from integration.examples.support import BIN, EXAMPLES, TIMEOUT, Account
+from integration.waiting import eventually
 from kinesis_sdk.testing import Fault
 
 
@@ -28,7 +29,7 @@ def post(port: int, path: str, body: bytes) -> tuple[int, str | None]:
 
 def port_in(log: Path, before: str) -> int:
     """Wait until a server's log says where it listens."""
-    until(lambda: before in log.read_text(), f"the server does not listen: {log.read_text()}")
+    eventually(lambda: before in log.read_text(), f"the server does not listen: {log.read_text()}")
     return int(log.read_text().split(before)[1].split()[0].strip("/)").rpartition(":")[2])
 
 
@@ -60,7 +61,7 @@ def test_fastapi_service(account: Account, tmp_path: Path) -> None:
                 threads.submit(post, port, f"/orders/customer-{number}", b"x" * 700_000)
                 for number in range(12)
             ]
-            until(lambda: sum(request.done() for request in requests) >= 4, "no request was refused")
+            eventually(lambda: sum(request.done() for request in requests) >= 4, "no request was refused")
             account.aws.faults.clear()
             answers = [request.result(TIMEOUT) for request in requests]
         assert {status for status, _ in answers} == {201, 503}
@@ -93,7 +94,7 @@ def test_gunicorn_loses_nothing_at_sigterm(account: Account, tmp_path: Path) -> 
     )
     try:
         port = port_in(tmp_path / "log", "Listening at: ")
-        until(lambda: (tmp_path / "log").read_text().count("the producer is open") == 2, "no workers")
+        eventually(lambda: (tmp_path / "log").read_text().count("the producer is open") == 2, "no workers")
         with ThreadPoolExecutor(8) as threads:
             answers = list(
                 threads.map(

@@ -5,13 +5,13 @@ The pictures are in `.cache/pictures`, as ``VIEW-WIDTH-SCHEME.png``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from integration.waiting import eventually
 from kinesis_sdk.admin import FleetView
 from kinesis_sdk.admin.fleet.model import ErrorCode, HandlerFailure
 from kinesis_sdk.admin.fleet.problems import ProblemSettings, TableFacts, find_problems
@@ -32,13 +32,6 @@ CUT = """() => [...document.querySelectorAll("h1, h2, h3, dt, dd, dd > span, but
     one.offsetWidth && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "visible" && !one.closest(".scroll") && !one.title)
     .map((one) => one.outerHTML.slice(0, 200))"""
 """Texts that are cut, and whose whole cannot be seen by pointing at them."""
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import re
 import statistics
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from integration.waiting import eventually
 from kinesis_sdk.admin import Connection, FleetView, LeaseState, LeaseView
 from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.recording.recorder import Recording
@@ -28,13 +28,6 @@ window.made = 0;
 new MutationObserver((changes) => changes.forEach((change) => (window.made += change.addedNodes.length)))
   .observe(document.body, { childList: true, subtree: true });
 """
-
-
-def eventually(condition: Any) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(("shards", "owners"), [(1000, 40), (1000, 200), (4, 2)])
