@@ -17,8 +17,7 @@ from packaging.requirements import Requirement
 
 from integration.building import ROOT
 from integration.interpreters import PYTHONS, interpreter
-from integration.localstack.install import CannotInstallError, run
-from integration.multilang.install import build_once, cache_folder
+from integration.localstack.install import CannotInstallError, build_once, cache_folder, run
 from tests import HANG
 
 PINS = Path(__file__).with_name("lowest.txt")

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from integration.java.processes import Stage, open_stage
-from integration.localstack.install import CannotInstallError
+from integration.localstack.fixtures import or_skip
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Skip a test that needs a version of the KCL that cannot be installed here; `Stage.start_worker` fetches it."""
-    try:
+    with or_skip(pyfuncitem.name, "REQUIRE_KCL"):
         return (yield)
-    except CannotInstallError as error:
-        if os.environ.get("REQUIRE_KCL") == "1":
-            raise
-        pytest.skip(f"{pyfuncitem.name} cannot run here: {error}")
 
 
 @pytest.fixture(scope="package")
 def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("java")
     # Clients made here need this environment before any test's fixture runs.
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        opened = open_stage(folder, "--no-throttle")
-        try:
-            stage = opened.__enter__()
-        except CannotInstallError as error:
-            if os.environ.get("REQUIRE_KCL") == "1":
-                raise
-            pytest.skip(f"the real KCL cannot run here: {error}")
-        try:
-            yield stage
-        finally:
-            opened.__exit__(None, None, None)
+        with or_skip("the real KCL", "REQUIRE_KCL"):
+            stage = stack.enter_context(open_stage(folder, "--no-throttle"))
+        yield stage
 
 
 @pytest.fixture

@@ -8,14 +8,11 @@ Central by the lock files ``kcl-*.jars`` (see `maven`). `worker` compiles the sm
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from integration.java import maven
-from integration.localstack.install import CACHE, require, run
+from integration.localstack.install import CACHE, build_once, cache_folder, require, run
 
 KCL = "3.1.3"
 """Version that runs as a MultiLangDaemon."""
@@ -33,7 +30,7 @@ kclpy-ext==3.1.3.post4 --hash=sha256:6c8ced93674bd30103b9bdc319702e3637d2833641b
 
 def folder() -> Path:
     """Return the folder for this set of pins, whether or not it exists yet."""
-    return CACHE / f"kcl-{hashlib.sha256(REQUIREMENTS.encode()).hexdigest()[:12]}"
+    return cache_folder("kcl", REQUIREMENTS)
 
 
 def install() -> Path:
@@ -43,30 +40,17 @@ def install() -> Path:
         CannotInstallError: If the machine lacks Java, or the registry cannot be reached.
         RuntimeError: If the installation failed for another reason.
     """
-    target = folder()
     require("java", 17, "The real KCL")
-    if target.is_dir():
-        return target
-    CACHE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
-        root = Path(building) / "root"
-        root.mkdir()
-        pins = Path(building) / "requirements.txt"
-        pins.write_text(REQUIREMENTS)
-        run(
-            sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-            "--require-hashes", "--target", root, "--requirement", pins, cwd=root,
-        )  # fmt: skip
-        try:
-            root.rename(target)
-        except OSError:
-            # Another process was faster; its result is equivalent.
-            if not target.is_dir():
-                raise
-    for former in CACHE.glob("kcl-*"):
-        if former != target:
-            shutil.rmtree(former)
-    return target
+    return build_once("kcl", folder(), _build)
+
+
+def _build(root: Path) -> None:
+    pins = root.parent / "requirements.txt"
+    pins.write_text(REQUIREMENTS)
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+        "--require-hashes", "--target", root, "--requirement", pins, cwd=root,
+    )  # fmt: skip
 
 
 def lock(version: str) -> Path:
@@ -115,25 +99,15 @@ def compiled(source: Path, jars: Path, name: str, *more: Path) -> Path:
         RuntimeError: If it does not compile.
     """
     folders = "".join(str(each.relative_to(CACHE)) for each in (jars, *more))
-    key = hashlib.sha256(source.read_bytes() + folders.encode()).hexdigest()[:12]
-    target = CACHE / f"{name}-{key}"
-    if target.is_dir():
-        return target
-    require("javac", 17, f"Compiling {source.name}")
-    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
-        classes = Path(building) / "classes"
-        path = ":".join(f"{each}/*" for each in (jars, *more))
+    target = cache_folder(name, source.read_text(encoding="utf-8"), folders)
+    if not target.is_dir():
+        require("javac", 17, f"Compiling {source.name}")
+    path = ":".join(f"{each}/*" for each in (jars, *more))
+
+    def build(classes: Path) -> None:
         run("javac", "-nowarn", "-proc:none", "-cp", path, "-d", classes, source, cwd=source.parent)
-        try:
-            classes.rename(target)
-        except OSError:
-            # Another process was faster; its result is equivalent.
-            if not target.is_dir():
-                raise
-    for former in CACHE.glob(f"{name}-*"):
-        if former != target:
-            shutil.rmtree(former, ignore_errors=True)
-    return target
+
+    return build_once(name, target, build)
 
 
 if __name__ == "__main__":

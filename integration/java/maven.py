@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from integration.localstack.install import CACHE, CannotInstallError, run
+from integration.localstack.install import CannotInstallError, build_once, cache_folder, run
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _MAVEN = ("mvn", "--batch-mode", "--quiet", "-Dstyle.color=never")
@@ -70,7 +70,7 @@ def _hash(file: Path) -> str:
 
 def folder(lock: Path) -> Path:
     """Return the folder for the jars of a lock file, whether or not it exists yet."""
-    return CACHE / f"jars-{lock.stem}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    return cache_folder(f"jars-{lock.stem}", lock.read_text(encoding="utf-8"))
 
 
 def _dependencies(goal: str, pom: Path, *settings: str) -> None:
@@ -91,29 +91,19 @@ def install(lock: Path) -> Path:
         RuntimeError: If the fetched files differ from the lock file, or Maven failed for another reason.
     """
     target = folder(lock)
-    if target.is_dir():
-        return target
-    require_maven()
+    if not target.is_dir():
+        require_maven()
     artifacts = read_lock(lock.read_text())
-    CACHE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
-        pom = Path(building) / "pom.xml"
+
+    def build(jars: Path) -> None:
+        pom = jars.parent / "pom.xml"
         pom.write_text(
             _POM.format(dependencies="\n".join(_DEPENDENCY.format(**one._asdict()) for one in artifacts))
         )
-        jars = Path(building) / "jars"
         _dependencies("copy-dependencies", pom, f"-DoutputDirectory={jars}")
         _check(artifacts, jars)
-        try:
-            jars.rename(target)
-        except OSError:
-            # Another process was faster; its result is equivalent.
-            if not target.is_dir():
-                raise
-    for former in CACHE.glob(f"jars-{lock.stem}-*"):
-        if former != target:
-            shutil.rmtree(former, ignore_errors=True)
-    return target
+
+    return build_once(f"jars-{lock.stem}", target, build)
 
 
 def _check(artifacts: Sequence[Artifact], jars: Path) -> None:

@@ -24,6 +24,23 @@ def open_shards(stage: Stage, stream: str) -> list[dict[str, Any]]:
     return [shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"]]
 
 
+def split_and_merge(stage: Stage, stream: str) -> None:
+    """Split the first shard of two, and merge the halves again, each under load."""
+    first = open_shards(stage, stream)[0]["ShardId"]
+    for reshard in (
+        lambda: stage.kinesis.split_shard(
+            StreamName=stream, ShardToSplit=first, NewStartingHashKey=str(QUARTER)
+        ),
+        lambda: stage.kinesis.merge_shards(
+            StreamName=stream,
+            ShardToMerge=open_shards(stage, stream)[-2]["ShardId"],
+            AdjacentShardToMerge=open_shards(stage, stream)[-1]["ShardId"],
+        ),
+    ):
+        reshard()
+        time.sleep(3)
+
+
 def make_leases(stage: Stage, stream: str, application: str, shards: int, **config: Any) -> WorkerProcess:
     """Let a worker of ours create the table and the leases, and stop it: a Java worker takes a minute or two for that."""
     maker = stage.start_ours("maker", stream, application, **config)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from integration.java.evidence import deliveries, disorder, duplicates, wait_for
+from integration.java.evidence import disorder, duplicates, wait_for
 from integration.java.load import Load
-from integration.java.scenes import QUARTER, open_shards
+from integration.java.scenes import everything_arrived, make_leases, open_shards, split_and_merge
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from tests import HANG
 
@@ -27,10 +27,7 @@ def put_misplaced_aggregate(stage, stream):
 def test_every_acknowledged_record_is_delivered_once_and_in_place(stage):
     stream = application = "aggregates"
     stage.kinesis.create_stream(StreamName=stream, ShardCount=2)
-    # A worker of ours makes table and leases: the Java one's own way to its first record takes two minutes.
-    first = stage.start_ours("ours-a", stream, application)
-    wait_for(lambda: len(stage.rows(application)) == 2, HANG, "the leases are there")
-    first.stop()
+    make_leases(stage, stream, application, 2)
     java = stage.start_java("java-a", stream, application)
     with Load(stage, stream, rate=1000) as load:
         wait_for(
@@ -38,25 +35,10 @@ def test_every_acknowledged_record_is_delivered_once_and_in_place(stage):
         )
         time.sleep(2)
         put_misplaced_aggregate(stage, stream)
-        stage.kinesis.split_shard(
-            StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(QUARTER)
-        )
-        time.sleep(3)
-        first, second = open_shards(stage, stream)[-2:]
-        stage.kinesis.merge_shards(
-            StreamName=stream, ShardToMerge=first["ShardId"], AdjacentShardToMerge=second["ShardId"]
-        )
+        split_and_merge(stage, stream)
         wait_for(lambda: len(java.events("shard_ended")) == 3, HANG, "the parent ended, and both halves")
         time.sleep(2)
-    found = []
-
-    def missing():
-        found[:] = deliveries([java])
-        return load.stored.keys() - {one.data for one in found}
-
-    wait_for(
-        lambda: not missing(), HANG, lambda: f"{len(missing())} records are missing: {sorted(missing())[:5]}"
-    )
+    found = everything_arrived(load.stored.keys, [java], HANG)
     java.kill()
     aggregated = sum(result.sub_sequence_number > 0 for result in load.stored.values())
     again = [name for name, result in load.stored.items() if len(result.attempts) > 1]

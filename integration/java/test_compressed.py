@@ -10,11 +10,11 @@ import time
 import pytest
 
 from integration.java.compression import UTIL, compressed
-from integration.java.evidence import deliveries, disorder, wait_for
+from integration.java.evidence import disorder, wait_for
 from integration.java.install import MAVEN_VERSIONS
 from integration.java.load import Load
 from integration.java.processes import METRICS
-from integration.java.scenes import QUARTER, open_shards
+from integration.java.scenes import everything_arrived, make_leases, split_and_merge
 from tests import HANG
 
 
@@ -22,10 +22,7 @@ from tests import HANG
 def test_the_kcl_delivers_every_record_of_compressed_aggregates_in_place(stage, version):
     stream = application = f"compressed-{version.replace('.', '-')}"
     stage.kinesis.create_stream(StreamName=stream, ShardCount=2)
-    # A worker of ours makes table and leases: the Java one's own way to its first record takes two minutes.
-    first = stage.start_ours("ours-a", stream, application)
-    wait_for(lambda: len(stage.rows(application)) == 2, HANG, "the leases are there")
-    first.stop()
+    make_leases(stage, stream, application, 2)
     java = stage.start_worker(
         "java-a", stream, application, version=version, aggregator_util=UTIL, middle=0.5
     )
@@ -34,14 +31,7 @@ def test_the_kcl_delivers_every_record_of_compressed_aggregates_in_place(stage, 
             lambda: len(java.events("initialize")) == 2, HANG, lambda: f"it consumes: {java.process.tail()}"
         )
         time.sleep(2)
-        stage.kinesis.split_shard(
-            StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(QUARTER)
-        )
-        time.sleep(3)
-        low, high = open_shards(stage, stream)[-2:]
-        stage.kinesis.merge_shards(
-            StreamName=stream, ShardToMerge=low["ShardId"], AdjacentShardToMerge=high["ShardId"]
-        )
+        split_and_merge(stage, stream)
         wait_for(lambda: len(java.events("shard_ended")) == 3, HANG, "the parent ended, and both halves")
         java.kill()
         second = stage.start_worker("java-b", stream, application, version=version, aggregator_util=UTIL)
@@ -52,21 +42,9 @@ def test_the_kcl_delivers_every_record_of_compressed_aggregates_in_place(stage, 
             lambda: f"both makes of workers have a shard: {second.process.tail()} {beside.process.tail()}",
         )
         time.sleep(2)
-    found = []
-
-    def missing():
-        found[:] = deliveries([java, second, beside])
-        return load.stored.keys() - {one.data for one in found}
-
-    wait_for(
-        lambda: not missing(), HANG, lambda: f"{len(missing())} records are missing: {sorted(missing())[:5]}"
-    )
+    found = everything_arrived(load.stored.keys, [java, second, beside], HANG)
     ours = stage.start_ours("ours-c", stream, f"{application}-ours")
-    wait_for(
-        lambda: load.stored.keys() <= {one.data for one in deliveries([ours])},
-        HANG,
-        "ours delivers them, too",
-    )
+    everything_arrived(load.stored.keys, [ours], HANG)
     ours.stop()
     beside.stop()
     second.kill()

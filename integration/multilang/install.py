@@ -7,48 +7,18 @@ Libraries of children: amazon_kclpy (PyPI) and aws-kcl (npm). A deaggregator: aw
 
 from __future__ import annotations
 
-import hashlib
 import re
-import shutil
 import sys
 import tarfile
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
-from integration.localstack.install import CACHE, require, run
+from integration.localstack.install import build_once, cache_folder, install_from_npm, require, run
 
 AMAZON_KCLPY = """\
 amazon_kclpy==3.2.0 --hash=sha256:62e81cc84714c920fe6aa5d61837b298fe7e01f6326dcb564b12ab8e6c4aca4e
 """
 NPM = Path(__file__).with_name("npm")
 DEAGGREGATOR = Path(__file__).with_name("deaggregator")
-
-
-def cache_folder(name: str, *pins: str) -> Path:
-    """Return the cache folder of something with these pins."""
-    return CACHE / f"{name}-{hashlib.sha256(''.join(pins).encode()).hexdigest()[:12]}"
-
-
-def build_once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
-    """Return a cache folder; build it if it is missing, and remove the folders of former pins."""
-    if target.is_dir():
-        return target
-    CACHE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
-        root = Path(building) / "root"
-        root.mkdir()
-        build(root)
-        try:
-            root.rename(target)
-        except OSError:
-            # Another process was faster; its result is equivalent.
-            if not target.is_dir():
-                raise
-    for former in CACHE.glob(f"{name}-*"):
-        if former != target:
-            shutil.rmtree(former)
-    return target
 
 
 def amazon_kclpy_folder() -> Path:
@@ -98,15 +68,8 @@ def amazon_kclpy() -> Path:
     return build_once("amazon-kclpy", amazon_kclpy_folder(), _build_amazon_kclpy)
 
 
-def _install_from_npm(source: Path, root: Path) -> None:
-    """Copy a folder with a lock file and install the packages that the file names, without running their scripts."""
-    for file in source.iterdir():
-        shutil.copy(file, root)
-    run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=root)
-
-
 def _build_aws_kcl(root: Path) -> None:
-    _install_from_npm(NPM, root)
+    install_from_npm(NPM, root)
     # The sample application is the first program of the README.
     readme = (root / "node_modules" / "aws-kcl" / "README.md").read_text()
     program = re.search(r"^```javascript\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
@@ -134,7 +97,7 @@ def node_deaggregator() -> Path:
     if not target.is_dir():
         require("npm", 8, "Installing the deaggregator for Node")
     return (
-        build_once("aws-kinesis-agg", target, lambda root: _install_from_npm(DEAGGREGATOR, root))
+        build_once("aws-kinesis-agg", target, lambda root: install_from_npm(DEAGGREGATOR, root))
         / "deaggregate.js"
     )
 

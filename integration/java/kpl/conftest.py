@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from integration.java.kpl import install
 from integration.java.processes import Stage, open_stage
-from integration.localstack.install import CannotInstallError
+from integration.localstack.fixtures import or_skip
 
 
 @pytest.fixture(scope="package")
 def _tls_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("kpl")
-    with pytest.MonkeyPatch.context() as patch:
+    options = ("--no-throttle", "--tls", "--reshard-delay", "0.5")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        opened = open_stage(folder, "--no-throttle", "--tls", "--reshard-delay", "0.5", fake_dynamodb=True)
-        try:
+        with or_skip("the real KPL", "REQUIRE_KCL"):
             install.putter(), install.judge()
-            stage = opened.__enter__()
-        except CannotInstallError as error:
-            if os.environ.get("REQUIRE_KCL") == "1":
-                raise
-            pytest.skip(f"the real KPL cannot run here: {error}")
-        try:
-            yield stage
-        finally:
-            opened.__exit__(None, None, None)
+            stage = stack.enter_context(open_stage(folder, *options, fake_dynamodb=True))
+        yield stage
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from integration.java.books import audit, read_stream
 from integration.java.evidence import duplicates, wait_for
 from integration.java.kpl.install import JUDGE
@@ -11,25 +9,8 @@ from integration.java.kpl.judge import deaggregate
 from integration.java.kpl.producer import Kpl, Steady, plan
 from integration.java.load import Load
 from integration.java.processes import METRICS
-from integration.java.scenes import QUARTER, everything_arrived, make_leases, open_shards
+from integration.java.scenes import everything_arrived, make_leases, split_and_merge
 from tests import HANG
-
-
-def split_and_merge(stage, stream):
-    """Split the first shard of two, and merge the halves again, each under load."""
-    first = open_shards(stage, stream)[0]["ShardId"]
-    for reshard in (
-        lambda: stage.kinesis.split_shard(
-            StreamName=stream, ShardToSplit=first, NewStartingHashKey=str(QUARTER)
-        ),
-        lambda: stage.kinesis.merge_shards(
-            StreamName=stream,
-            ShardToMerge=open_shards(stage, stream)[-2]["ShardId"],
-            AdjacentShardToMerge=open_shards(stage, stream)[-1]["ShardId"],
-        ),
-    ):
-        reshard()
-        time.sleep(3)
 
 
 def test_the_kpl_and_ours_on_one_stream(tls_stage):

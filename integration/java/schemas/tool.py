@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from integration.java import install as kcl
 from integration.java import maven
-from integration.localstack.install import CACHE, require, run
+from integration.localstack.install import require
 
 VERSION = "1.1.27"
 STREAM = "orders"
@@ -28,21 +27,8 @@ def install() -> tuple[Path, Path]:
         RuntimeError: If the installation failed for another reason.
     """
     require("java", 17, "AWS's serializers")
-    require("javac", 17, "AWS's serializers")
     jars = maven.install(_HERE / f"serde-{VERSION}.jars")
-    key = hashlib.sha256(_SOURCE.read_bytes() + jars.name.encode()).hexdigest()[:12]
-    target = CACHE / f"schema-tool-{key}"
-    if not target.is_dir():
-        with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
-            classes = Path(building) / "classes"
-            run("javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", classes, _SOURCE, cwd=_HERE)
-            try:
-                classes.rename(target)
-            except OSError:
-                # Another process was faster; its result is equivalent.
-                if not target.is_dir():
-                    raise
-    return jars, target
+    return jars, kcl.compiled(_SOURCE, jars, "schema-tool")
 
 
 class Case(NamedTuple):
