@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +11,6 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTimeoutError
-from urllib3.exceptions import ProtocolError
 
 from integration.proxy import Proxy
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
@@ -85,64 +81,6 @@ def test_reset_and_truncation_in_the_middle_of_an_answer(aws: FakeAws, proxy: Pr
     proxy.heal()
     put(kinesis)
     assert proxy.affected == 3
-
-
-def test_a_reset_is_a_reset_and_a_truncation_is_an_end(proxy: Proxy) -> None:
-    host, port = urlsplit(proxy.endpoint_url).netloc.split(":")
-    for fault, ends in (({"reset_after": 5}, "reset"), ({"truncate_after": 5}, "end")):
-        proxy.configure(**fault)
-        with socket.create_connection((host, int(port)), timeout=HANG) as sock:
-            sock.sendall(b"GET /_fake/health HTTP/1.1\r\n\r\n")
-            received, how = b"", "end"
-            try:
-                while piece := sock.recv(100):
-                    received += piece
-            except ConnectionResetError:
-                how = "reset"
-        assert how == ends
-        # A reset may overtake the bytes before it.
-        assert received in ({b"HTTP/"} if ends == "end" else {b"HTTP/", b""})
-
-
-def test_a_stall_goes_on_when_healed(proxy: Proxy, impatient: Any) -> None:
-    proxy.configure(stall=True)
-    with pytest.raises(ReadTimeoutError):
-        put(impatient)
-    answers: list[bytes] = []
-    thread = threading.Thread(target=lambda: answers.append(health(proxy)))
-    thread.start()
-    time.sleep(0.1)
-    assert answers == []
-    proxy.heal()
-    thread.join(HANG)
-    assert answers == [b'{"status": "ok"}']
-
-
-def test_a_black_hole_swallows_requests(aws: FakeAws, proxy: Proxy, kinesis: Any, impatient: Any) -> None:
-    proxy.configure(black_hole=True)
-    with pytest.raises(ReadTimeoutError):
-        put(impatient)
-    assert aws.stats()["records_stored"] == 0
-    proxy.heal()
-    put(kinesis)
-
-
-def test_cutting_event_streams_leaves_others_alone(proxy: Proxy, kinesis: Any) -> None:
-    arn = kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
-    consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]["ConsumerARN"]
-    stream = kinesis.subscribe_to_shard(
-        ConsumerARN=consumer, ShardId="shardId-000000000000", StartingPosition={"Type": "LATEST"}
-    )["EventStream"]
-    events = iter(stream)
-    next(events)
-    assert proxy.cut(streams_only=True) == 1
-    with pytest.raises((ProtocolError, ConnectionError)):
-        next(events)
-    stream.close()
-    put(kinesis)
-    assert proxy.cut() >= 1
-    # botocore notices the dead connection and opens another.
-    put(kinesis)
 
 
 def test_answers_of_one_operation_are_lost_after_the_call(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.fuzz import share
 from tools import run_tests
-from tools.run_tests import REPORTS, Result, main, run, summarize
-from tools.suites import REST, SCENES, SUITES, UNIT, Suite, choose
+from tools.run_tests import REPORTS, main, run
+from tools.suites import SCENES, SUITES, Suite, choose
 
 ROOT = Path(__file__).parents[1]
 HERE = ("-p", "no:cacheprovider", "-o", "addopts=", "-c", "/dev/null")
@@ -51,40 +51,6 @@ def test_a_run_without_a_verdict_is_a_failure(
     assert run(suite_of(tmp_path, source), tmp_path / "output").is_bad
 
 
-def test_the_last_lines_say_why_tests_were_skipped_and_what_failed() -> None:
-    results = {"unit": Result(passed=9_000), "java": Result(passed=1)}
-    results["java"].skipped["no Java here"] = 2
-    lines = list(summarize(results, 61.0))
-    assert lines == [
-        "2 tests skipped: no Java here",
-        "PASSED in 1 min 1 s",
-        "total: 9001 passed, 0 failed, 2 skipped",
-    ]
-    results["unit"].broken = True
-    assert "FAILED: unit in 1 min 1 s" in summarize(results, 61.0)
-
-
-def test_a_failing_suite_hides_no_other_and_ctrl_c_starts_no_further_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begun: list[str] = []
-
-    def fake(suite: Suite, _: Path) -> Result:
-        begun.append(suite.name)
-        if suite.name == "browser":
-            raise KeyboardInterrupt
-        return Result(passed=1, broken=suite.name == "unit-others")
-
-    monkeypatch.setattr(run_tests, "run", fake)
-    monkeypatch.setattr(run_tests, "packages", lambda _: [])
-    assert main(["unit", "fuzz"]) == 1
-    assert begun[-1] == "fuzz"
-    monkeypatch.setattr(run_tests, "LANES", 1)
-    begun.clear()
-    assert main(["processes", "browser", "conformance"]) == 130
-    assert "Stopped; suites that had ended: " in capsys.readouterr().out
-
-
 def test_every_test_belongs_to_a_suite_and_every_path_exists() -> None:
     named = [argument for suite in SUITES for argument in suite.arguments]
     (processes,) = choose(["processes"])
@@ -99,11 +65,3 @@ def test_every_test_belongs_to_a_suite_and_every_path_exists() -> None:
         path, _, test = each.partition("::")
         assert (ROOT / path).exists(), each
         assert not test or f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), each
-
-
-def test_names() -> None:
-    assert choose(["test"]) == [*UNIT, *SCENES]
-    assert [*choose(["test"]), *choose(["rest"])] == choose([]) == list(SUITES)
-    assert [*UNIT, *SCENES, REST[0], *choose(["integration"])[len(SCENES) :]] == list(SUITES)
-    with pytest.raises(SystemExit, match="unknown suite untis; there are unit-operators, unit-others, "):
-        choose(["untis"])

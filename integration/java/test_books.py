@@ -73,12 +73,6 @@ def test_what_is_wrong_is_found(parts, fault):
     assert fault in found
 
 
-def test_a_misplaced_aggregate_may_be_left_out_or_not():
-    held = {"a": [Record(1, 0, "1.0", optional=True), Record(1, 1, "1.1", optional=True), HELD["a"][2]]}
-    assert not books(acquisition("x", 0, START, "2"), held=held, acknowledged=["2"]).faults
-    assert not books(acquisition("x", 0, START, "1.0", "1.1", "2"), held=held).faults
-
-
 def test_a_child_must_not_begin_before_its_parent_has_ended():
     child = Acquisition("b", "y", 0, START, [(0.5, (3, 0), "3")])
     held = {**HELD, "b": [Record(3, 0, "3", optional=False)]}
@@ -86,23 +80,3 @@ def test_a_child_must_not_begin_before_its_parent_has_ended():
         acquisition("x", 0, START, "1.0", "1.1", "2"), child, held=held, parents={"a": [], "b": ["a"]}
     )
     assert result.faults == ["b began before the end of its parent a"]
-
-
-def test_a_worker_whose_lease_was_taken_before_it_began_counts_apart():
-    thief = acquisition("x", 0, START, "1.0", "1.1", "2", stored=[(1, 1)], ended="stopped")
-    late = acquisition("y", 10, START, "1.0")
-    assert books(thief, late).faults
-    late.was_told = True
-    result = books(thief, late)
-    assert not result.faults
-    assert result.late == 1
-
-
-def test_a_worker_that_stops_before_it_delivers_anything_repeats_nothing():
-    result = books(
-        acquisition("x", 0, START, "1.0", "1.1", stored=[(1, 0)]),
-        acquisition("y", 10, (1, 0), ended="stopped"),
-        acquisition("z", 20, (1, 0), "1.1", "2"),
-    )
-    assert not result.faults
-    assert result.again == {"lost": 1}

@@ -20,12 +20,6 @@ def lock_file(folder, *names):
     return maven.read_lock("\n".join(["# a comment", "", *lines])), jars
 
 
-def test_the_jars_of_a_lock_file_pass(tmp_path):
-    artifacts, jars = lock_file(tmp_path, "a", "b")
-    assert [one.file for one in artifacts] == ["a-1.0.jar", "b-1.0.jar"]
-    maven._check(artifacts, jars)
-
-
 def test_a_jar_with_other_bytes_is_refused(tmp_path):
     artifacts, jars = lock_file(tmp_path, "a", "b")
     (jars / "b-1.0.jar").write_bytes(b"other")
@@ -42,12 +36,6 @@ def test_a_jar_too_few_or_too_many_is_refused(tmp_path, number):
         (jars / "b-1.0.jar").unlink()
     with pytest.raises(RuntimeError, match=r"other jars than the lock file names: \['[bc]-1\.0\.jar'\]"):
         maven._check(artifacts, jars)
-
-
-@pytest.mark.parametrize("line", ["group:a 00", f"group:a:1.0 {'0' * 63}", f"group:a:1.0 {'0' * 64} more"])
-def test_a_line_of_another_form_is_refused(line):
-    with pytest.raises(ValueError, match="not group:artifact:version sha256"):
-        maven.read_lock(line)
 
 
 @pytest.mark.parametrize("version", install.MAVEN_VERSIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.effects.account import Outcome, Verdict, due, judge
+from integration.effects.account import Verdict, due, judge
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, StoredCopy
 
 
@@ -28,14 +28,6 @@ COPIES = [
 RIGHT = {name(11): 1, name(12): 1, name(14): 1}
 
 
-def test_an_idempotent_put_is_due_once_and_a_plain_one_at_each_copy() -> None:
-    wanted = due("s", COPIES)
-    assert wanted.ids == RIGHT.keys()
-    assert wanted.numbers == {0, 1}
-    assert wanted.copies == 3
-    assert judge(wanted, RIGHT, [0, 1]) == Verdict(lost=0, twice=0)
-
-
 @pytest.mark.parametrize(
     ("changes", "lost", "twice"),
     [
@@ -56,21 +48,3 @@ def test_an_acknowledged_put_that_is_not_in_the_stream_is_lost() -> None:
     only_misplaced = due("s", COPIES[:1])
     assert judge(only_misplaced, {}, [0]) == Verdict(lost=1, twice=0)
     assert judge(only_misplaced, {}, []) == Verdict(lost=0, twice=0)
-
-
-@pytest.mark.parametrize(
-    ("transactions", "lost", "twice", "good"),
-    [
-        (True, 0, 0, True),
-        (True, 1, 0, False),
-        (True, 0, 1, False),
-        (False, 0, 5, True),
-        (False, 0, 0, False),
-        (False, 1, 5, False),
-    ],
-)
-def test_a_baseline_that_repeats_nothing_proves_nothing(
-    transactions: bool, lost: int, twice: int, good: bool
-) -> None:
-    outcome = Outcome("sqlite", transactions, "plain", 100, 0, lost, twice, 1.0)
-    assert outcome.is_good is good

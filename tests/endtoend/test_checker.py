@@ -180,17 +180,6 @@ def test_a_kill_is_no_excuse_for_ignoring_a_checkpoint() -> None:
     assert kinds(recorded) == {"delivered below the checkpoint"}
 
 
-def test_a_batch_comes_again_after_its_checkpoint_failed() -> None:
-    recorded = story()
-    recorded.acquisitions["b", 2].failures.append(21.2)
-    again(recorded, 4, at=21.5)
-    assert kinds(recorded) == {"duplicate"}, "why did it fail?"
-    recorded.shared_pauses.append(Pause(21.0, 21.3, "wire"))
-    assert check(recorded).duplicates == {records.WIRE: 1}
-    recorded.acquisitions["b", 2].failures = [20.9]
-    assert kinds(recorded) == {"duplicate"}, "that was another one"
-
-
 def second_copy(recorded: RecordedEvents) -> None:
     again(recorded, 5, position=(21, 2), at=23.0)
     recorded.rows = {"s1": lease("s1", at(21, 2))}
@@ -289,17 +278,6 @@ def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() 
     assert kinds(recorded) == set()
     again(recorded, 3, worker="a", at=10.6, acquisition=1)
     assert "went on without the lease" in kinds(recorded)
-
-
-def test_a_worker_that_works_while_the_next_one_stands_still_goes_on_with_its_lease() -> None:
-    recorded = story()
-    for index, moment in ((1, 8.0), (2, 8.5)):
-        recorded.deliveries[index] = recorded.deliveries[index]._replace(at=moment)
-    recorded.acquisitions["a", 1].checkpoints = [(9.0, at(12))]
-    recorded.acquisitions["b", 1].checkpoints = []  # so it may have been taken before the pause, or after it
-    recorded.workers["a"].pauses.append(Pause(2.5, 3.0, "stall"))
-    recorded.workers["b"].pauses.append(Pause(3.2, 9.9, "stall"))
-    assert not kinds(recorded) & {"two owners at a time", "went on without the lease"}
 
 
 def test_a_delivery_without_a_lease() -> None:
