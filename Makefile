@@ -110,7 +110,7 @@ example: install  ## Send flights through PySpark and Kinesis into a chart, flig
 fuzz: install  ## Try every family of tests in full, with TIMES=10 times as many random cases as CI (about an hour; SEED=1000000 for new ones).
 	@KINESIS_SDK_FUZZ=$(TIMES) KINESIS_SDK_FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m tools.run_tests fuzz
 
-soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
+soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7).
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 effects: install  ## Count effects while workers are killed and frozen (EFFECTS=1000000, SEED=7, ARGS='--stores sqlite', ARGS=--help).

@@ -19,7 +19,7 @@ from pathlib import Path
 from integration.endtoend.checker import Findings
 from integration.endtoend.fault_plan import Wire
 from integration.endtoend.plan import Action, make_plan
-from integration.endtoend.report import plot, render, summary
+from integration.endtoend.report import render, summary
 from integration.endtoend.run import Run, RunOptions
 from integration.proxy import Proxy
 from kinesis_sdk.common.stop_flag import StopFlag
@@ -106,7 +106,6 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="repeat the plan of another soak (default: a random one)")
     parser.add_argument("--rate", type=float, default=200.0, help="records/s of each of two producers")
     parser.add_argument("--endpoint-url", help="in place of a fake AWS of its own, for example LocalStack's")
-    parser.add_argument("--plot", type=Path, default=Path("soak.png"), help="picture (default: %(default)s)")
     parser.add_argument("--logs", type=Path, help="keep the logs of all processes in this folder")
     return parser.parse_args(arguments)
 
@@ -153,15 +152,6 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"\n{render(rows)}\n")
     for violation in findings.violations:
         print(violation)
-    try:
-        plot(
-            run,
-            f"soak, seed {seed}: {findings.processed:,} records, {len(findings.lost):,} lost",
-            options.plot,
-        )
-        print(f"picture: {options.plot}")
-    except ImportError:
-        print("no picture: matplotlib is not installed")
     print("FAILED" if findings.violations else "PASSED")
     return 1 if findings.violations else 0
 
