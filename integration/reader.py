@@ -117,8 +117,14 @@ class Reader:
                 self._save(block)
             elif block.title.startswith("terminal"):
                 self._start(block)
-            elif not block.title and block.language == "sh":
+            elif block.title:
+                raise PageError(f"{block.title}: a block that the reader does not know")
+            elif block.language == "sh":
                 self._type(block)
+                if "rewind" in block.text:
+                    self._wait(
+                        "terminal 2", lambda: self._consumed() >= 2000, "the records do not come again"
+                    )
 
     def close(self) -> None:
         """Press Ctrl-C in every terminal and wait; raise PageError if a worker does not end cleanly."""

@@ -1,4 +1,4 @@
-"""The fresh reader reaches two workers by the quickstart alone; words and concepts on the way stay few."""
+"""The fresh reader reaches two workers by docs/quickstart.md alone; words and concepts on the way stay few."""
 
 from __future__ import annotations
 

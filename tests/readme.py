@@ -31,7 +31,7 @@ OWN_TESTS = {
     "README.md": "integration/test_readme.py::test_every_program_runs_in_the_order_of_the_pages",
     "docs/producer.md": "integration/test_readme.py::test_every_program_runs_in_the_order_of_the_pages",
     "docs/consumer.md": "integration/test_readme.py::test_every_program_runs_in_the_order_of_the_pages",
-    "docs/quickstart.md": "integration/test_readme.py::test_the_quickstart_word_by_word",
+    "docs/quickstart.md": "integration/test_reader.py::test_a_fresh_reader_gets_to_two_workers",
     "docs/spark-guide.md": "integration/test_readme.py::test_the_spark_blocks_run",
     "docs/spark.md": "integration/test_readme.py::test_the_spark_blocks_run",
     "docs/spark-values.md": "integration/test_readme.py::test_the_spark_blocks_run",
