@@ -20,7 +20,6 @@ from integration.ui.browser import open_browser, why_none
 from kinesis_sdk import __version__
 from tests import HANG
 from tests.readme import DOCS, ROOT, blocks
-from tools.docs_reference import PACKAGES, error_classes, public_names
 
 BIN = Path(sys.executable).parent
 
@@ -273,13 +272,3 @@ def watch(page: Any, problems: list[str]) -> None:
         "request",
         lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url),
     )
-
-
-def test_every_public_name_and_error_is_in_the_reference(site: Path) -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html"))
-    for package in PACKAGES:
-        for name in public_names(package):
-            assert re.search(rf'id="kinesis_sdk[\w.]*\.{name}"', text), f"{package}.{name}"
-    table = (site / "reference" / "errors.md").read_text(encoding="utf-8")
-    for error in error_classes():
-        assert f"| `{error.__name__}` |" in table

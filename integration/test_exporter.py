@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import urllib.error
 import urllib.request
@@ -126,48 +125,3 @@ def test_a_process_serves_the_fleet_until_ctrl_c(
         process.wait()
         if process.stderr is not None:
             process.stderr.close()
-
-
-@pytest.mark.usefixtures("leases")
-def test_a_signal_that_another_thread_receives_ends_the_exporter(aws: tuple[FakeAws, str]) -> None:
-    """The system may hand SIGINT to any thread; Python runs its handler in the main thread, which waits then."""
-    _, url = aws
-    script = textwrap.dedent(
-        """
-        import signal, sys, threading
-        from kinesis_sdk.cli import main
-
-        def strike():
-            sys.stdin.readline()
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-
-        threading.Thread(target=strike, daemon=True).start()
-        main()
-        """
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "exporter", "billing", "--port", "0", "--endpoint-url", url],
-        env={
-            **os.environ,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        },
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdin is not None
-        assert process.stderr is not None
-        assert "Serving" in process.stderr.readline()
-        time.sleep(1.0)  # until the main thread waits; without this the test would only prove less
-        process.stdin.write("now\n")
-        process.stdin.flush()
-        assert process.wait(HANG) == 130
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stderr):
-            if pipe is not None:
-                pipe.close()

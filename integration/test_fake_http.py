@@ -333,13 +333,6 @@ def test_cbor_as_the_sdk_for_java_speaks_it(endpoint: str) -> None:
     connection.close()
 
 
-def test_access_keys(endpoint: str) -> None:
-    with FakeAwsServer(FakeAws(access_keys={"GOOD"})) as server:
-        connect("kinesis", server.endpoint_url, key="GOOD").list_streams()
-        with pytest.raises(ClientError, match="UnrecognizedClientException"):
-            connect("kinesis", server.endpoint_url, key="BAD").list_streams()
-
-
 def test_temporary_credentials_over_http() -> None:
     clock = VirtualClock()
     with FakeAwsServer(FakeAws(clock=clock, access_keys=())) as server:
@@ -448,13 +441,6 @@ def test_the_process_follows_its_parent() -> None:
         assert process.wait(HANG) == 0
 
 
-def test_slow_and_latency_are_real_over_http(aws: FakeAws, endpoint: str) -> None:
-    aws.faults.add(Fault(kind="slow", seconds=0.3))
-    started = time.monotonic()
-    connect("kinesis", endpoint).list_streams()
-    assert time.monotonic() - started >= 0.3
-
-
 def test_stopping_closes_connections_and_frees_the_port(aws: FakeAws) -> None:
     server = FakeAwsServer(aws).start()
     with pytest.raises(RuntimeError, match="already running"):
@@ -466,38 +452,6 @@ def test_stopping_closes_connections_and_frees_the_port(aws: FakeAws) -> None:
     server.stop()
     with FakeAwsServer(aws, port=port) as again:
         connect("kinesis", again.endpoint_url).list_streams()
-
-
-def test_a_late_write_over_http(aws: FakeAws, endpoint: str) -> None:
-    kinesis = connect("kinesis", endpoint)
-    kinesis.create_stream(StreamName="s", ShardCount=1)
-    fault = b'{"kind": "late_store", "seconds": 30, "count": 1}'
-    assert request(endpoint, "POST", "/_fake/faults", fault)[0] == 200
-    with pytest.raises(ConnectionClosedError):
-        kinesis.put_record(StreamName="s", Data=b"late", PartitionKey="k")
-    iterator = kinesis.get_shard_iterator(
-        StreamName="s", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
-    )["ShardIterator"]
-    assert kinesis.get_records(ShardIterator=iterator)["Records"] == []
-    assert request(endpoint, "POST", "/_fake/clock", b'{"advance": 30}')[0] == 200
-    assert [record["Data"] for record in kinesis.get_records(ShardIterator=iterator)["Records"]] == [b"late"]
-
-
-def test_a_late_write_on_the_system_clock() -> None:
-    with FakeAwsServer(FakeAws()) as server:
-        kinesis = connect("kinesis", server.endpoint_url)
-        kinesis.create_stream(StreamName="s", ShardCount=1)
-        server.aws.faults.add(Fault(kind="late_store", seconds=0.5, count=1, code="InternalFailure"))
-        began = time.monotonic()
-        with pytest.raises(ClientError, match="InternalFailure"):
-            kinesis.put_record(StreamName="s", Data=b"late", PartitionKey="k")
-        iterator = kinesis.get_shard_iterator(
-            StreamName="s", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        while not kinesis.get_records(ShardIterator=iterator)["Records"]:
-            assert time.monotonic() - began < HANG
-            time.sleep(0.3)
-        assert time.monotonic() - began >= 0.5
 
 
 def test_the_date_header_can_be_wrong_or_missing(aws: FakeAws, endpoint: str) -> None:

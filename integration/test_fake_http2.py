@@ -201,9 +201,3 @@ def test_without_h2_the_client_is_told_what_to_install(
         client.close()
     assert "pip install '.[fake]'" in client.farewell
     assert client.farewell in caplog.text
-
-
-def test_responses_may_have_no_date(aws: FakeAws, client: Http2Client) -> None:
-    assert "date" in client.request("GET", "/_fake/health").headers
-    aws.date_offset = None
-    assert "date" not in client.request("GET", "/_fake/health").headers

@@ -8,7 +8,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,21 +45,6 @@ def test_boto3_with_the_ca_file(server: FakeAwsServer) -> None:
 def test_the_bundle_of_the_environment(server: FakeAwsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CA_BUNDLE", str(server.ca_file))
     assert boto3.client("kinesis", endpoint_url=server.endpoint_url).list_streams()["StreamNames"] == []
-
-
-def test_a_subscription(server: FakeAwsServer) -> None:
-    kinesis = boto3.client("kinesis", endpoint_url=server.endpoint_url, verify=server.ca_file)
-    kinesis.create_stream(StreamName="s", ShardCount=1)
-    arn = kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
-    consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]
-    events = kinesis.subscribe_to_shard(
-        ConsumerARN=consumer["ConsumerARN"], ShardId=SHARD, StartingPosition={"Type": "TRIM_HORIZON"}
-    )["EventStream"]
-    kinesis.put_record(StreamName="s", Data=b"x", PartitionKey="k")
-    found = (record["Data"] for event in events for record in event["SubscribeToShardEvent"]["Records"])
-    assert next(found) == b"x"
-    events.close()
-    kinesis.close()
 
 
 def test_a_client_that_does_not_trust_it(server: FakeAwsServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,28 +87,6 @@ def test_the_end_of_a_connection_is_told(server: FakeAwsServer) -> None:
         tls.sendall(b"GET /_fake/health HTTP/1.1\r\nConnection: close\r\n\r\n")
         answer = b"".join(iter(lambda: tls.recv(1 << 12), b""))
     assert answer.endswith(b'{"status": "ok"}')
-
-
-def test_four_threads_write(server: FakeAwsServer) -> None:
-    kinesis = boto3.client("kinesis", endpoint_url=server.endpoint_url, verify=server.ca_file)
-    kinesis.create_stream(StreamName="s", ShardCount=1)
-    failures: list[Exception] = []
-
-    def write(number: int) -> None:
-        try:
-            for index in range(50):
-                kinesis.put_record(StreamName="s", Data=b"%d %d" % (number, index), PartitionKey="k")
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert server.aws.stats()["records_stored"] == 200
-    kinesis.close()
 
 
 def test_the_ca_file_is_removed_unless_it_was_chosen(tmp_path: Path) -> None:

@@ -105,19 +105,3 @@ def test_top_shows_the_fleet_reads_a_tail_and_ends() -> None:
         terminal.press(b"q")
         assert terminal.end() == 0
         assert fake.client("dynamodb").scan(TableName="billing")["Items"] == rows
-
-
-def test_a_name_that_is_wrong_ends_before_the_screen_is_taken() -> None:
-    with FakeAwsServer(FakeAws()) as server:
-        environment = {
-            **os.environ,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }
-        terminal = Terminal(
-            ["-m", "kinesis_sdk.cli", "top", "nothing", "--endpoint-url", server.endpoint_url], environment
-        )
-        terminal.wait_for(lambda text: "nothing" in text)
-        assert terminal.end() == 2
-        assert b"\x1b[?1049h" not in terminal.written
