@@ -55,11 +55,6 @@ def options_of(name: str) -> set[str]:
     return {text for parameter in ALL[name].params for text in parameter.opts}
 
 
-def test_the_tree_is_walked() -> None:
-    assert {"lag", "leases delete-app", "stream watch", "worker drain", "demo", "fake"} <= ALL.keys()
-    assert WITHOUT.keys() <= ALL.keys()
-
-
 def test_each_command_has_the_shared_options() -> None:
     missing = {name: found for name in ALL if (found := set(SHARED) - options_of(name))}
     assert missing == {name: lacks for name, (lacks, _) in WITHOUT.items()}

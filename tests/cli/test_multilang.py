@@ -59,9 +59,3 @@ def test_the_file_is_given_once(
     monkeypatch.chdir(tmp_path)
     Path("a.properties").write_text(GOOD)
     assert CliRunner().invoke(cli, ["multilang", *arguments]).exit_code == 2
-
-
-def test_the_help_says_what_happens() -> None:
-    text = CliRunner().invoke(cli, ["multilang", "--help"]).output
-    for word in ("executableName", "onChildFailure", "shutdownRequested", "Exit codes", "Examples"):
-        assert word in text

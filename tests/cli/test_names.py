@@ -64,11 +64,6 @@ def test_names_are_completed(words: Sequence[str], incomplete: str, found: Seque
     assert completed(words, incomplete) == found
 
 
-def test_commands_and_options_are_completed_as_before() -> None:
-    assert completed([], "la") == ["lag"]
-    assert "--max-lag" in completed(["lag"], "--max")
-
-
 def test_every_parameter_that_is_shown_as_a_name_completes_it() -> None:
     without = [
         f"{name} {parameter.name}"

@@ -69,16 +69,6 @@ def test_a_narrow_terminal_leaves_columns_out_and_shows_the_others_whole(
     assert "10 MIN  CHECKPOINT AGE  LOST IN  STATE" in capsys.readouterr().out
 
 
-def test_a_narrow_terminal_keeps_the_names_of_the_rows(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    table = new_table("SHARD", "STATE", ("OWNER", "wide"), "KIND", ("COUNTER", "right"), "CHECKPOINT")
-    table.add_row("0001", "held", "host:16626:d9bef649-1", "kinesis_sdk", "120", "…47012882/8")
-    console().print(table)
-    assert capsys.readouterr().out.splitlines()[1].startswith("0001 ")
-
-
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [(["lags"], "lag"), (["leases", "rewnd"], "rewind"), (["worker", "dran"], "drain")],

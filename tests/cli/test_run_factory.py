@@ -126,13 +126,20 @@ def test_a_worker_has_the_parts_and_closes_them(tmp_path: Path, monkeypatch: pyt
     assert sys.modules["billing_parts"].closed == [1]
 
 
-def test_metrics_of_the_factory_and_of_the_command_exclude_each_other(tmp_path: Path) -> None:
-    (tmp_path / "billing_parts.py").write_text(
-        MODULE.replace("handler=handle,", "handler=handle, metrics='theirs',")
-    )
-    code, sent = worked(settings("parts", reports_metrics=True))
+@pytest.mark.parametrize(
+    ("part", "of_the_command", "named"),
+    [
+        ("metrics='theirs'", {"reports_metrics": True}, "None with --metrics-port"),
+        ("sink='x'", {"sink": "sqlite:///totals.db"}, "sink='a sink of the factory' is invalid"),
+    ],
+)
+def test_parts_of_the_factory_and_of_the_command_exclude_each_other(
+    tmp_path: Path, part: str, of_the_command: dict[str, Any], named: str
+) -> None:
+    (tmp_path / "billing_parts.py").write_text(MODULE.replace("handler=handle,", f"handler=handle, {part},"))
+    code, ((_, message),) = worked(settings("parts", **of_the_command))
     assert code is ChildCode.USAGE
-    assert "None with --metrics-port" in sent[0][1]
+    assert named in message
 
 
 def test_a_factory_that_fails_is_a_usage_error() -> None:
@@ -332,15 +339,6 @@ def test_a_worker_that_no_retry_table_suits_is_named(
     code, ((event, message),) = worked(replace(what, is_factory=False))
     assert (code, event) == (ChildCode.USAGE, "failed")
     assert message.startswith(named)
-
-
-def test_a_sink_of_the_command_and_one_of_the_factory_exclude_each_other(tmp_path: Path) -> None:
-    (tmp_path / "billing_parts.py").write_text(MODULE.replace("handler=handle,", "handler=handle, sink='x',"))
-    code, ((_, message),) = worked(settings("parts", sink="sqlite:///totals.db"))
-    assert (code, message) == (
-        ChildCode.USAGE,
-        "sink='a sink of the factory' is invalid: expected None with --sink",
-    )
 
 
 def test_a_table_is_opened_by_worker_processes_alone(tmp_path: Path) -> None:

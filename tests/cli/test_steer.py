@@ -61,28 +61,6 @@ def test_a_dry_run_writes_nothing(operator):
     assert not operator.audit.exists()
 
 
-@pytest.mark.usefixtures("any_place")
-def test_json_is_one_document(operator):
-    operator = operator()
-    start = operator.fleet.moment()
-    operator.fleet.load(5)
-    result = operator.change("leases", "rewind", "app", "--to", iso(start), "--json")
-    (outcome,) = json.loads(result.stdout)["outcomes"]
-    assert (outcome["status"], outcome["noticed_by"]) == ("done", "a")
-
-
-@pytest.mark.usefixtures("any_place")
-def test_without_a_terminal_nothing_is_changed(operator):
-    operator = operator()
-    start = operator.fleet.moment()
-    operator.fleet.load(5)
-    before = operator.fleet.store.get(SHARD).checkpoint
-    result = operator.run("leases", "rewind", "app", "--to", iso(start), "--stream", "orders")
-    assert result.exit_code == 4
-    assert "Add --yes for scripts" in result.stderr
-    assert operator.fleet.store.get(SHARD).checkpoint >= before
-
-
 REFUSED = [
     (("leases", "rewind", "app", "--to", "tomorrow"), 2, "expected TRIM_HORIZON, LATEST, a time"),
     (("leases", "rewind", "app", "--to", "2099-01-01T00:00:00Z"), 2, "a moment in the past"),
@@ -255,15 +233,6 @@ def test_an_import_counts_the_rows_that_it_leaves_as_they_are(operator, tmp_path
     unchanged = [line for line in result.stderr.splitlines() if "unchanged, it is at the position" in line]
     (line,) = unchanged
     assert not any(shard in line for shard in moved)
-
-
-def test_a_damaged_export_is_refused(operator, tmp_path):
-    operator = operator()
-    file = tmp_path / "app.jsonl"
-    file.write_text("")
-    result = operator.change("leases", "import", "app", str(file))
-    assert result.exit_code == 2
-    assert f"file='{file}' is invalid: expected a complete export" in result.stderr
 
 
 def test_ctrl_c_between_two_writes_tells_what_was_done_and_the_rest(operator, monkeypatch):

@@ -35,7 +35,6 @@ from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
-from tests.cli.commands import ALL
 
 Run = Callable[..., Result]
 
@@ -405,11 +404,3 @@ def test_copy(run: Run, streams: Streams, tmp_path: Path) -> None:
     assert "never end" in run("copy", "orders", "orders", "--follow", code=2).output
     assert "source='orders'" in run("copy", "orders", "orders", code=2).output
     assert "state=" in run("copy", "replay", "orders", "--state", state, code=2).output
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in ALL if name.split()[0] in ("stream", "put", "tail", "copy")]
-)
-def test_help_has_examples(name: str) -> None:
-    shown = CliRunner().invoke(cli, [*name.split(), "--help"])
-    assert f"kinesis-sdk {name}" in shown.output.partition("Examples:")[2]

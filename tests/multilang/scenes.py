@@ -177,69 +177,6 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 SCENES = {
-    "python v3": """
-        > initialize TRIM_HORIZON,0
-        < status initialize
-        > processRecords 101,102
-        < checkpoint 102,0
-        > checkpoint 102,0,-
-        < status processRecords
-        > processRecords 103/0,103/1
-        < checkpoint 103,1
-        > checkpoint 103,1,-
-        < status processRecords
-        > shutdownRequested
-        < checkpoint -,-
-        > checkpoint -,-,-
-        < status shutdownRequested
-        > leaseLost
-        < status leaseLost
-        """,
-    **{
-        f"refused with {name}": f"""
-        > initialize TRIM_HORIZON,0
-        < status initialize
-        > processRecords 106
-        < checkpoint 106,0
-        > checkpoint 106,0,{name}
-        < status processRecords
-        """
-        for name in ERRORS
-    },
-    "python v1": """
-        > initialize LATEST,0
-        < status initialize
-        > processRecords 101
-        < checkpoint -,-
-        > checkpoint -,-,-
-        < status processRecords
-        > shutdownRequested
-        < status shutdownRequested
-        > leaseLost
-        < status leaseLost
-        """,
-    "python v2, end of the shard": """
-        > initialize 100,0
-        < status initialize
-        > shardEnded
-        < checkpoint -,-
-        > checkpoint -,-,-
-        < status shardEnded
-        """,
-    "process_records raises and the library answers": """
-        > initialize LATEST,0
-        < status initialize
-        > processRecords 101
-        < status processRecords
-        > processRecords 102
-        < status processRecords
-        """,
-    "process_records exits": """
-        > initialize LATEST,0
-        < status initialize
-        > processRecords 101
-        = 3
-        """,
     "node": """
         > initialize LATEST,0
         < status initialize
@@ -322,17 +259,5 @@ SCENES = {
         > initialize LATEST,0
         < status initialize
         """,
-    "several tries in one call": """
-        > initialize LATEST,0
-        < status initialize
-        > processRecords 101
-        < checkpoint 101,0
-        > checkpoint 101,0,ThrottlingException
-        < checkpoint 101,0
-        > checkpoint 101,0,ThrottlingException
-        < checkpoint 101,0
-        > checkpoint 101,0,-
-        < status processRecords
-        """,
 }
-"""Scenes that succeed, or fail only with their last line."""
+"""Scenes that succeed, or fail only with their last line. The files of ``transcripts`` have those of amazon_kclpy."""

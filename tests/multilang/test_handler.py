@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -207,21 +206,3 @@ def test_a_failure_while_the_lease_is_lost_ends_the_child_without_an_error() -> 
     assert world.ended == []
     with pytest.raises(RestartShardError, match="there is no child for shardEnded"):
         handler.shard_ended(cast(Any, None))
-
-
-def test_initialize_passes_the_position_of_the_lease(
-    kinesis_stream: TestStream, kinesis_worker: Callable[..., Any]
-) -> None:
-    world = World(0, deaths=0)
-    kinesis_stream.put_aggregate([("k", b"1"), ("k", b"2"), ("k", b"3")])
-    worker = kinesis_worker(world.handler)
-    worker.run_for(5)
-    worker.stop()
-    again = kinesis_worker(world.handler, leases=worker.leases)
-    again.run_for(30)
-    assert world.starts[0] == ("TRIM_HORIZON", 0)
-    number, sub = world.starts[1]
-    assert number is not None
-    assert number.isdigit()
-    assert sub == 2
-    assert json.dumps(world.processed) == '["1", "2", "3"]'

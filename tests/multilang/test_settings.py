@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -57,42 +58,26 @@ metricsLevel = SUMMARY
     assert [key for key, _ in settings.notes] == ["maxActiveThreads", "processingLanguage"]
 
 
-def test_keys_of_this_daemon() -> None:
-    text = REQUIRED + "onChildFailure = EXIT\nonChildException = restart\nchildExitGraceMillis = 250\n"
-    settings = parse_settings(text)
-    assert settings.on_child_failure == "exit"
-    assert settings.on_child_exception == "restart"
-    assert settings.exit_grace == 0.25
+@pytest.mark.parametrize(
+    ("line", "where", "default", "value"),
+    [
+        ("onChildFailure = EXIT", "on_child_failure", "restart", "exit"),
+        ("onChildException = restart", "on_child_exception", "ignore", "restart"),
+        ("childExitGraceMillis = 250", "exit_grace", 5, 0.25),
+        ("batchRecords = 250", "config.batch_records", 1_000, 250),
+        ("recognizeRepetitions = False", "config.retrieval.recognize_repetitions", True, False),
+        ("leaseStore = sqlite:///leases.db", "config.lease_table.lease_store", None, "sqlite:///leases.db"),
+        *(
+            (f"workerMetrics = {place}", "config.coordination.worker_metrics", "off", place)
+            for place in ("off", "lease_table", "separate_table")
+        ),
+    ],
+)
+def test_keys_of_this_daemon(line: str, where: str, default: object, value: object) -> None:
+    assert attrgetter(where)(parse_settings(REQUIRED)) == default
+    settings = parse_settings(f"{REQUIRED}{line}\n")
+    assert attrgetter(where)(settings) == value
     assert settings.notes == ()
-
-
-def test_records_of_a_message() -> None:
-    assert parse_settings(REQUIRED).config.batch_records == 1_000
-    settings = parse_settings(REQUIRED + "batchRecords = 250\n")
-    assert settings.config.batch_records == 250
-    assert settings.notes == ()
-
-
-def test_every_stored_copy() -> None:
-    assert parse_settings(REQUIRED).config.retrieval.recognize_repetitions
-    settings = parse_settings(REQUIRED + "recognizeRepetitions = False\n")
-    assert not settings.config.retrieval.recognize_repetitions
-    assert settings.notes == ()
-
-
-def test_leases_in_another_database() -> None:
-    settings = parse_settings(REQUIRED)
-    assert settings.config.lease_table.lease_store is None
-    settings = parse_settings(REQUIRED + "leaseStore = sqlite:///leases.db\n")
-    assert settings.config.lease_table.lease_store == "sqlite:///leases.db"
-    assert settings.notes == ()
-
-
-@pytest.mark.parametrize("place", ["off", "lease_table", "separate_table"])
-def test_the_load_is_shown_to_a_java_leader_where_the_file_says(place: str) -> None:
-    assert parse_settings(REQUIRED).config.coordination.worker_metrics == "off"
-    text = REQUIRED + f"workerMetrics = {place}\n"
-    assert parse_settings(text).config.coordination.worker_metrics == place
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,15 @@ from botocore.exceptions import ClientError
 
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
+SHARD = "shardId-000000000000"
+
 
 class Account:
     """A fake account with its clients and the few helpers that most tests want."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock, **options)
+        self.aws = FakeAws(**{"clock": self.clock, **options})
         self.kinesis = self.aws.client("kinesis")
         self.dynamodb = self.aws.client("dynamodb")
 
@@ -53,6 +55,26 @@ class Account:
             BillingMode="PAY_PER_REQUEST",
             **more,
         )
+
+
+class FanOut(Account):
+    """An account with a stream, a consumer, and the events that it was pushed."""
+
+    def __init__(self, shards: int = 1, **options: Any) -> None:
+        super().__init__(**{"throttle": False, **options})
+        self.stream(shards, MaxRecordSizeInKiB=10240)
+        self.arn = self.kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"][
+            "StreamARN"
+        ]
+        made = self.kinesis.register_stream_consumer(StreamARN=self.arn, ConsumerName="c")
+        self.consumer = made["Consumer"]["ConsumerARN"]
+
+    def request(self, kind: str = "TRIM_HORIZON", shard: str = SHARD, **more: Any) -> dict[str, Any]:
+        return {"ConsumerARN": self.consumer, "ShardId": shard, "StartingPosition": {"Type": kind, **more}}
+
+    def subscribe(self, kind: str = "TRIM_HORIZON", **more: Any) -> Any:
+        events = iter(self.kinesis.subscribe_to_shard(**self.request(kind, **more))["EventStream"])
+        return (event["SubscribeToShardEvent"] for event in events)
 
 
 @pytest.fixture

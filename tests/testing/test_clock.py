@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.testing import VirtualClock
 
 
@@ -31,9 +28,3 @@ def test_start_outside_the_ten_digit_years_is_refused(start: float) -> None:
 def test_going_back_is_refused() -> None:
     with pytest.raises(ValueError, match="never goes back"):
         VirtualClock().advance(-1)
-
-
-def test_system_clock_is_the_machines() -> None:
-    clock = SystemClock()
-    assert abs(clock.time() - time.time()) < 60
-    assert abs(clock.monotonic() - time.monotonic()) < 60

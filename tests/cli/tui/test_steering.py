@@ -89,20 +89,6 @@ def test_a_rewind_shows_its_write_and_makes_it_only_when_it_is_applied(world: Wo
     assert world.audit.exists()
 
 
-def test_a_move_to_a_worker_that_cannot_take_it_is_refused(world: World) -> None:
-    """The worker holds another lease, and nothing shows that it understands a handoff."""
-    other = Lease(lease_key="shardId-000000000009", checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
-    assert world.store.create_if_absent(other)
-    held = world.store.get(other.lease_key)
-    assert held is not None
-    assert world.store.take(held, "old-kcl")
-    before = world.lease
-    planned = world.plan("move", "old-kcl")
-    assert planned.refused
-    assert any(line.startswith("Refused: ") for line in planned.lines)
-    assert world.lease == before
-
-
 def test_a_change_that_has_nothing_to_do_cannot_be_confirmed(world: World) -> None:
     planned = world.plan("skip-to", "LATEST")
     assert planned.refused

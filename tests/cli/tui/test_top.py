@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -49,60 +49,38 @@ LARGE = make_view(shards=1000, workers=200, problems=30, moves=20)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_screen_is_as_it_was(name: str) -> None:
-    assert lines_of_scene(name) == stored(name), "python -m tests.cli.tui.screen --update"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_line_is_wider_than_the_screen_and_none_has_control_characters(name: str) -> None:
     lines = lines_of_scene(name)
+    assert lines == stored(name), "python -m tests.cli.tui.screen --update"
     width, height = NAMES[name]
     assert len(lines) == height
-    for line in lines:
-        assert cell_len(line) <= width
-        assert line.isprintable()
-
-
-def test_a_hostile_worker_is_shown_as_text() -> None:
-    text = "\n".join(lines_of_scene("hostile-worker"))
-    assert "[red]zone[" in text, "its markup is text"
-    assert "\x1b" not in text
+    assert all(cell_len(line) <= width and line.isprintable() for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("text", "width", "shown"),
+    ("cut", "text", "width", "shown"),
     [
-        ("short", 8, "short   "),
-        ("a long name", 6, "a lon…"),
-        ("東京東京", 5, "東京…"),
-        ("東京東京", 4, "東 …"),
-        ("a\x1b[2Jb", 12, "a\\x1b[2Jb   "),
-        ("\u202eabc", 9, "\\u202eabc"),
-        ("x", 0, ""),
+        (fit, "short", 8, "short   "),
+        (fit, "a long name", 6, "a lon…"),
+        (fit, "東京東京", 5, "東京…"),
+        (fit, "東京東京", 4, "東 …"),
+        (fit, "a\x1b[2Jb", 12, "a\\x1b[2Jb   "),
+        (fit, "\u202eabc", 9, "\\u202eabc"),
+        (fit, "x", 0, ""),
+        # Names are cut in their middle.
+        (fit_name, "short", 8, "short   "),
+        (fit_name, "vm:22715:93c81ccb-1", 12, "vm:227…ccb-1"),
+        (fit_name, "vm:22715:93c81ccb-2", 12, "vm:227…ccb-2"),
+        (fit_name, "東京東京", 5, "東…京"),
+        (fit_name, "東京東京", 4, "東 …"),
+        (fit_name, "a\x1b[2Jbcdefgh", 10, "a\\x1b…efgh"),
+        (fit_name, "x", 0, ""),
+        (fit_name, "xy", 1, "…"),
     ],
 )
-def test_text_is_fitted_by_cells(text: str, width: int, shown: str) -> None:
-    assert fit(text, width) == shown
-    assert cell_len(fit(text, width)) == width
-    assert fit(text, width).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("text", "width", "shown"),
-    [
-        ("short", 8, "short   "),
-        ("vm:22715:93c81ccb-1", 12, "vm:227…ccb-1"),
-        ("vm:22715:93c81ccb-2", 12, "vm:227…ccb-2"),
-        ("東京東京", 5, "東…京"),
-        ("東京東京", 4, "東 …"),
-        ("a\x1b[2Jbcdefgh", 10, "a\\x1b…efgh"),
-        ("x", 0, ""),
-        ("xy", 1, "…"),
-    ],
-)
-def test_names_are_cut_in_their_middle(text: str, width: int, shown: str) -> None:
-    assert fit_name(text, width) == shown
-    assert cell_len(fit_name(text, width)) == width
-    assert fit_name(text, width).isprintable()
+def test_text_is_fitted_by_cells(cut: Callable[[str, int], str], text: str, width: int, shown: str) -> None:
+    assert cut(text, width) == shown
+    assert cell_len(shown) == width
+    assert shown.isprintable()
 
 
 # Rows

@@ -295,12 +295,6 @@ def test_a_body_that_is_no_request_is_rejected(body: bytes) -> None:
     assert (reply.status, reply.data["error"]["code"]) == (400, "invalid")
 
 
-def test_an_unknown_operation_is_named() -> None:
-    reply = post("/api/applications/billing/plans", {"operation": "drop"}, app_of(allow_changes=True))
-    assert reply.status == 400
-    assert "operation" in reply.data["error"]["message"]
-
-
 def test_applications_that_no_page_shows_make_room() -> None:
     async def test() -> None:
         one = GeneratedBackend({f"app-{n}": GeneratedFleet(4, 1) for n in range(40)})

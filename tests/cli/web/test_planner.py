@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws, VirtualClock
-from tests.admin.changes.operators import SteeredFleet
 from tests.cli.web.generated import shard_name
-from tests.consumer.fleet.engines import STREAM
 
 
 @pytest.fixture
@@ -119,51 +116,3 @@ def test_a_wrong_change_is_named(account: FakeAws, change: dict[str, Any], field
         planner(account).plan(
             "billing", {"operation": "rewind", "leases": [shard_name(0)], "to": "-1h", **change}
         )
-
-
-@pytest.fixture
-def live(tmp_path: Path) -> SteeredFleet:
-    """Four shards of two live workers, a and b."""
-    fleet = SteeredFleet(tmp_path, shards=4)
-    for name in ("a", "b"):
-        fleet.add(name, fleet.checkpointer(name, "each batch"))
-    fleet.load(8)
-    assert sorted(Counter(fleet.owners().values()).items()) == [("a", 2), ("b", 2)]
-    return fleet
-
-
-def change(fleet: SteeredFleet, **request: Any) -> tuple[Any, Any, list[str]]:
-    """Plan a change and make it; return what was shown, the outcome and the lines of progress."""
-    clients = {"dynamodb": fleet.dynamodb, "kinesis": fleet.raw}
-    made = AdminPlanner(
-        Connection(region="eu-west-1", clients=clients),
-        stream=STREAM,
-        clock=fleet.clock,
-        sleep=fleet.run,
-        audit_log=fleet.audit,
-        threads=1,
-    )
-    before = fleet.dynamodb.scan(TableName="app")["Items"]
-    counters = {item["leaseKey"]["S"]: int(item["leaseCounter"]["N"]) for item in before}
-    shown, act = made.plan("app", request)
-    # Only the workers have written meanwhile.
-    after = {lease.lease_key: lease for lease in fleet.store.list()}
-    assert all(after[key].counter >= counter for key, counter in counters.items())
-    assert not any(
-        "changedBy" in lease.extra or lease.draining or lease.pinned_to for lease in after.values()
-    )
-    lines: list[str] = []
-    return shown, act(lines.append), lines
-
-
-def test_several_shards_are_rewound_at_once(live: SteeredFleet) -> None:
-    shards = [shard_name(0), shard_name(2)]
-    shown, outcome, _ = change(live, operation="rewind", leases=shards, to="TRIM_HORIZON")
-    assert shown["title"] == f"rewind {shards[0]}, {shards[1]}"
-    for shard in shards:
-        assert f"--shard {shard}" in shown["command"]
-        assert f"{shard}: noticed after" in outcome["text"]
-    live.run(5)
-    counts = Counter((shard, data) for _, shard, data, _, _ in live.delivered)
-    assert {count for (shard, _), count in counts.items() if shard in shards} == {2}
-    assert {count for (shard, _), count in counts.items() if shard not in shards} == {1}

@@ -3,10 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from kinesis_sdk.testing import Fault
-from tests.testing.conftest import Account
+from tests.testing.conftest import Account, code_of
 
 VIEW = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 HOUR = 3600.0
@@ -38,12 +37,6 @@ class Tables(Account):
 
     def changes(self, shard: int = 0, kind: str = "TRIM_HORIZON", **more: Any) -> list[dict[str, Any]]:
         return self.streams.get_records(ShardIterator=self.at(shard, kind, **more))["Records"]
-
-
-def code_of(call: Any, **request: Any) -> str:
-    with pytest.raises(ClientError) as caught:
-        call(**request)
-    return caught.value.response["Error"]["Code"]
 
 
 def test_a_record_has_an_id_of_its_own_and_a_cancelled_transaction_has_none() -> None:

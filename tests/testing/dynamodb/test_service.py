@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
@@ -28,59 +27,6 @@ def get(account: Account, name: str) -> dict[str, Any] | None:
     return account.dynamodb.get_item(TableName="tab", Key=key(name)).get("Item")
 
 
-def test_items_come_back_as_they_were_put(account: Account) -> None:
-    account.table()
-    item = {
-        **key("a"),
-        "b": {"B": b"\x00\xff"},
-        "bs": {"BS": [b"2", b"1"]},
-        "l": {"L": [{"BOOL": True}, {"NULL": True}, {"M": {"B": {"S": "name like a type"}}}]},
-        "CreationDateTime": {"N": "5"},
-    }
-    account.dynamodb.put_item(TableName="tab", Item=item)
-    assert get(account, "a") == {**item, "bs": {"BS": [b"1", b"2"]}}
-    assert get(account, "missing") is None
-
-
-def test_a_failed_condition_changes_nothing_and_can_show_the_item(account: Account) -> None:
-    account.table()
-    put(account, "a", n=1)
-    request = {
-        "TableName": "tab",
-        "Key": key("a"),
-        "UpdateExpression": "SET n = :two",
-        "ConditionExpression": "n = :two",
-        "ExpressionAttributeValues": {":two": {"N": "2"}},
-    }
-    for more, shown in [
-        ({}, None),
-        ({"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}, {**key("a"), "n": {"N": "1"}}),
-    ]:
-        with pytest.raises(ClientError) as caught:
-            account.dynamodb.update_item(**request, **more)
-        assert caught.value.response["Error"]["Code"] == "ConditionalCheckFailedException"
-        assert caught.value.response.get("Item") == shown
-    assert get(account, "a") == {**key("a"), "n": {"N": "1"}}
-
-
-def test_legacy_expected_as_the_java_kcl_sends_it(account: Account, code: Any) -> None:
-    account.table()
-    item = {**key("a"), "leaseCounter": {"N": "0"}}
-    create = {"TableName": "tab", "Item": item, "Expected": {"pk": {"Exists": False}}}
-    account.dynamodb.put_item(**create)
-    assert code(account.dynamodb.put_item, **create) == "ConditionalCheckFailedException"
-    renew = {
-        "TableName": "tab",
-        "Key": key("a"),
-        "AttributeUpdates": {"leaseCounter": {"Value": {"N": "1"}, "Action": "PUT"}},
-        "Expected": {"checkpointOwner": {"Exists": False}, "leaseCounter": {"Value": {"N": "0"}}},
-    }
-    account.dynamodb.update_item(**renew)
-    assert code(account.dynamodb.update_item, **renew) == "ConditionalCheckFailedException"
-    mixed = {**renew, "ConditionExpression": "attribute_exists(pk)"}
-    assert code(account.dynamodb.update_item, **mixed) == "ValidationException"
-
-
 @pytest.mark.parametrize(
     ("expected", "holds"),
     [
@@ -103,22 +49,6 @@ def test_legacy_operators(account: Account, expected: Any, holds: bool) -> None:
         assert not holds
     else:
         assert holds
-
-
-@pytest.mark.parametrize(
-    ("method", "request_"),
-    [
-        ("put_item", {"Item": {"pk": {"S": "a"}, "x": {"Q": "1"}}}),
-        ("put_item", {"Item": {"pk": {"S": "a"}}, "ExpressionAttributeNames": {"#x": "x"}}),
-        ("get_item", {"Key": {"pk": {"S": ""}}}),
-        ("update_item", {"Key": {"pk": {"S": "a"}}, "UpdateExpression": "REMOVE pk"}),
-        ("query", {}),
-        ("scan", {"Limit": 0}),
-    ],
-)
-def test_bad_requests(account: Account, code: Any, method: str, request_: dict[str, Any]) -> None:
-    account.table()
-    assert code(getattr(account.dynamodb, method), TableName="tab", **request_) == "ValidationException"
 
 
 @settings(max_examples=how_many(unit=15, fuzz=30))
@@ -173,28 +103,6 @@ def test_a_scan_page_holds_a_mebibyte(account: Account) -> None:
     assert len(page["Items"]) == 4
     rest = account.dynamodb.scan(TableName="tab", ExclusiveStartKey=page["LastEvaluatedKey"])
     assert len(rest["Items"]) == 1
-
-
-def test_query_by_sort_key(account: Account, code: Any) -> None:
-    account.table(sort=True)
-    for name in ("a", "b"):
-        for number in (10, 9, 1, 2):
-            account.dynamodb.put_item(TableName="tab", Item={**key(name), "sk": {"N": str(number)}})
-
-    def query(condition: str, **more: Any) -> list[int]:
-        values = {":a": {"S": "a"}, ":two": {"N": "2"}, ":nine": {"N": "9"}}
-        used = {name: value for name, value in values.items() if name in condition}
-        answer = account.dynamodb.query(
-            TableName="tab", KeyConditionExpression=condition, ExpressionAttributeValues=used, **more
-        )
-        return [int(item["sk"]["N"]) for item in answer["Items"]]
-
-    assert query("sk > :two AND pk = :a", Limit=1) == [9]
-    start = {**key("a"), "sk": {"N": "2"}}
-    assert query("pk = :a", ExclusiveStartKey=start) == [9, 10]
-    assert query("pk = :a", ExclusiveStartKey=start, ScanIndexForward=False) == [1]
-    with pytest.raises(ClientError, match="Validation"):
-        query("pk = :a OR sk = :two")
 
 
 INDEX = {
@@ -284,16 +192,6 @@ def test_table_life(make: type[Account], code: Any) -> None:
     assert code(dynamodb.describe_table, TableName="tab") == "ResourceNotFoundException"
 
 
-def test_a_batch_names_no_item_twice_and_is_refused_as_a_whole(account: Account, code: Any) -> None:
-    account.table()
-    batch_write, batch_get = account.dynamodb.batch_write_item, account.dynamodb.batch_get_item
-    write = {"PutRequest": {"Item": key("a")}}
-    for wrong in (write, {"DeleteRequest": {"Key": key("a")}}, {"PutRequest": {"Item": {"x": {"S": "y"}}}}):
-        assert code(batch_write, RequestItems={"tab": [write, wrong]}) == "ValidationException"
-    assert code(batch_get, RequestItems={"tab": {"Keys": [key("a"), key("a")]}}) == "ValidationException"
-    assert account.dynamodb.scan(TableName="tab")["Items"] == []
-
-
 def test_a_filter_is_not_for_the_key_and_bounds_have_an_order(account: Account, code: Any) -> None:
     account.table(sort=True)
     values = {":one": {"N": "1"}, ":two": {"N": "2"}}
@@ -311,25 +209,6 @@ def test_a_filter_is_not_for_the_key_and_bounds_have_an_order(account: Account, 
         assert code(account.dynamodb.query, **query(wrong)) == "ValidationException", wrong
     for fine in ("x = :one", "NOT (size(x) = :one)", "x IN (:one, y)", "x BETWEEN :one AND :two"):
         assert account.dynamodb.query(**query(fine))["Items"] == []
-
-
-def test_a_transaction_is_all_or_nothing(account: Account) -> None:
-    account.table()
-    put(account, "a", n=1)
-    exists = {"TableName": "tab", "Key": key("a"), "ConditionExpression": "attribute_exists(pk)"}
-    insert = {"TableName": "tab", "Item": key("b")}
-    with pytest.raises(ClientError) as caught:
-        account.dynamodb.transact_write_items(
-            TransactItems=[
-                {"Put": insert},
-                {"ConditionCheck": {**exists, "ConditionExpression": "attribute_not_exists(pk)"}},
-            ]
-        )
-    reasons = [reason["Code"] for reason in caught.value.response["CancellationReasons"]]
-    assert reasons == ["None", "ConditionalCheckFailed"]
-    assert get(account, "b") is None
-    account.dynamodb.transact_write_items(TransactItems=[{"Put": insert}, {"ConditionCheck": exists}])
-    assert get(account, "b") == key("b")
 
 
 class SeenWaiting:
@@ -420,44 +299,3 @@ def test_nothing_comes_between_a_condition_and_its_write(
     assert lock.served.wait(HANG)
     assert sorted(outcomes)[1] == "won"
     assert outcomes.count("won") == 1
-
-
-def test_exactly_one_of_many_racers_wins(account: Account) -> None:
-    account.table()
-    put(account, "lease", n=0, adds=0)
-    winners: list[int] = []
-    barrier = threading.Barrier(8)
-
-    def race(worker: int) -> None:
-        for number in range(40):
-            barrier.wait(timeout=HANG)
-            try:
-                account.dynamodb.update_item(
-                    TableName="tab",
-                    Key=key("lease"),
-                    UpdateExpression="SET n = :new ADD adds :one",
-                    ConditionExpression="n = :old",
-                    ExpressionAttributeValues={
-                        ":old": {"N": str(number)},
-                        ":new": {"N": str(number + 1)},
-                        ":one": {"N": "1"},
-                    },
-                )
-                winners.append(number)
-            except ClientError as error:
-                assert error.response["Error"]["Code"] == "ConditionalCheckFailedException"
-            barrier.wait(timeout=HANG)
-
-    threads = [threading.Thread(target=race, args=(worker,), daemon=True) for worker in range(8)]
-    interval = sys.getswitchinterval()
-    # Switching threads every few microseconds shows what a coarse interpreter lock would hide.
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(HANG)
-    finally:
-        sys.setswitchinterval(interval)
-    assert winners == list(range(40))
-    assert get(account, "lease") == {**key("lease"), "n": {"N": "40"}, "adds": {"N": "40"}}

@@ -25,20 +25,6 @@ def ids(account: Account, **filter_: Any) -> list[str]:
     return [shard["ShardId"] for shard in shards]
 
 
-def test_filters(split: Account) -> None:
-    now = split.clock.time()
-    assert ids(split) == [ROOT, LOW, HIGH]
-    assert ids(split, Type="FROM_TRIM_HORIZON") == [ROOT, LOW, HIGH]
-    assert ids(split, Type="AT_TRIM_HORIZON") == [ROOT]
-    assert ids(split, Type="AT_LATEST") == [LOW, HIGH]
-    assert ids(split, Type="AFTER_SHARD_ID", ShardId=LOW) == [HIGH]
-    assert ids(split, Type="AT_TIMESTAMP", Timestamp=now) == [LOW, HIGH]
-    assert ids(split, Type="AT_TIMESTAMP", Timestamp=now - 6) == [ROOT]
-    assert ids(split, Type="AT_TIMESTAMP", Timestamp=now - 99_999) == [ROOT]
-    assert ids(split, Type="FROM_TIMESTAMP", Timestamp=now - 4) == [LOW, HIGH]
-    assert ids(split, Type="FROM_TIMESTAMP", Timestamp=now - 5) == [ROOT, LOW, HIGH]
-
-
 @pytest.mark.parametrize(
     "filter_",
     [
@@ -83,15 +69,6 @@ def test_pages_keep_the_filter(split: Account, code: Any) -> None:
 def test_a_name_and_an_arn_must_agree(split: Account, code: Any) -> None:
     arn = split.kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
     assert code(split.kinesis.list_shards, StreamARN=arn, StreamName="other") == "InvalidArgumentException"
-
-
-def test_describe_stream_pages(account: Account) -> None:
-    account.stream(150)
-    first = account.kinesis.describe_stream(StreamName="s")["StreamDescription"]
-    assert (len(first["Shards"]), first["HasMoreShards"]) == (100, True)
-    last = first["Shards"][-1]["ShardId"]
-    rest = account.kinesis.describe_stream(StreamName="s", ExclusiveStartShardId=last)["StreamDescription"]
-    assert (len(rest["Shards"]), rest["HasMoreShards"]) == (50, False)
 
 
 def test_list_streams_pages(account: Account) -> None:

@@ -50,12 +50,6 @@ def test_one_bad_entry_refuses_the_whole_call(account: Account, entry: dict[str,
     assert account.read() == []
 
 
-def test_a_record_counts_the_bytes_of_its_key(account: Account, code: Any) -> None:
-    account.stream()
-    assert account.put(b"x" * (MIB - 2), key="é")["FailedRecordCount"] == 0
-    assert code(account.kinesis.put_record, StreamName="s", Data=b"x" * (MIB - 1), PartitionKey="é")
-
-
 def test_a_request_holds_ten_mebibytes_of_data_and_keys(account: Account, code: Any) -> None:
     account.stream()
     full = [{"Data": b"x" * (MIB - 1), "PartitionKey": "k"}] * 10
@@ -123,18 +117,6 @@ def test_paging_delivers_each_record_once_in_order(batches: list[list[bytes]], l
     assert numbers == sorted(set(numbers), key=int)
 
 
-def test_the_shards_own_start_and_end_are_positions_too(account: Account) -> None:
-    account.stream()
-    account.put(b"a")
-    account.kinesis.split_shard(
-        StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(HALF)
-    )
-    numbers = account.shards()[0]["SequenceNumberRange"]
-    start, end = numbers["StartingSequenceNumber"], numbers["EndingSequenceNumber"]
-    assert account.read("AT_SEQUENCE_NUMBER", StartingSequenceNumber=start) == [b"a"]
-    assert account.read("AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=end) == []
-
-
 def test_iterators_expire_after_five_minutes(account: Account, code: Any) -> None:
     account.stream()
     iterator = account.iterator()
@@ -173,35 +155,6 @@ def test_a_page_holds_ten_mebibytes(account: Account) -> None:
     first = account.kinesis.get_records(ShardIterator=account.iterator())
     assert len(first["Records"]) == 10
     assert len(account.kinesis.get_records(ShardIterator=first["NextShardIterator"])["Records"]) == 2
-
-
-def test_the_end_of_a_shard_names_its_children_once_all_is_read(account: Account) -> None:
-    account.stream(2)
-    account.put(b"a", b"b", ExplicitHashKey="0")
-    account.kinesis.merge_shards(
-        StreamName="s", ShardToMerge="shardId-000000000000", AdjacentShardToMerge="shardId-000000000001"
-    )
-    first = account.kinesis.get_records(ShardIterator=account.iterator(), Limit=1)
-    assert "ChildShards" not in first
-    last = account.kinesis.get_records(ShardIterator=first["NextShardIterator"], Limit=1)
-    assert [record["Data"] for record in last["Records"]] == [b"b"]
-    assert "NextShardIterator" not in last
-    assert last["ChildShards"] == [
-        {
-            "ShardId": "shardId-000000000002",
-            "ParentShards": ["shardId-000000000000", "shardId-000000000001"],
-            "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": str((1 << 128) - 1)},
-        }
-    ]
-
-
-def test_an_iterator_taken_before_a_split_reaches_the_end(account: Account) -> None:
-    account.stream()
-    latest = account.iterator("LATEST")
-    account.kinesis.split_shard(
-        StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(HALF)
-    )
-    assert len(account.kinesis.get_records(ShardIterator=latest)["ChildShards"]) == 2
 
 
 def test_records_leave_with_retention(account: Account) -> None:

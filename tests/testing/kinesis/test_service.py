@@ -149,12 +149,6 @@ def test_threads_that_write_read_reshard_and_delete_neither_block_nor_lose(make:
     assert account.aws.stats()["records_stored"] == 600
 
 
-def test_a_stream_has_four_shards_unless_it_says_otherwise(account: Account) -> None:
-    account.kinesis.create_stream(StreamName="s")
-    account.clock.advance(5)
-    assert summary(account)["OpenShardCount"] == 4
-
-
 def test_consumers_are_listed_in_pages(account: Account, code: Any) -> None:
     account.stream()
     arn = summary(account)["StreamARN"]

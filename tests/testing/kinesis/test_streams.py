@@ -94,13 +94,6 @@ def test_split_outside_the_range_is_refused(key: str) -> None:
         make_stream(1).split("shardId-000000000000", key, "a")
 
 
-def test_neighbours_merge_in_either_order() -> None:
-    stream = make_stream(3)
-    stream.merge("shardId-000000000001", "shardId-000000000000", "a")
-    merged = stream.shards["shardId-000000000003"]
-    assert (merged.parent, merged.adjacent_parent) == ("shardId-000000000001", "shardId-000000000000")
-
-
 def test_changes_take_their_time_when_asked_to() -> None:
     clock = VirtualClock()
     stream = Stream("s", "arn", clock, shard_count=2, delay=3, reshard_delay=10)
