@@ -8,7 +8,8 @@ import pytest
 
 from integration.ui.browser import PICTURES, open_browser, why_none
 from kinesis_sdk.cli.web.server import ConsoleServer
-from tests.cli.web.generated import GeneratedBackend
+from tests import HANG
+from tests.cli.web.generated import GeneratedBackend, GeneratedFleet
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +36,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
                 viewport={"width": width, "height": 900}, color_scheme=scheme, **options
             )
             stack.callback(context.close)
+            context.set_default_timeout(HANG * 1000)
             page = context.new_page()
             page.on("pageerror", lambda error: problems.append(f"error: {error}"))
             page.on(
@@ -56,7 +58,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., tuple[str, ConsoleServer]]]:
+def serve() -> Iterator[Callable[..., str]]:
     """Serve a backend; return its address."""
     with ExitStack() as stack:
 
@@ -67,6 +69,25 @@ def serve() -> Iterator[Callable[..., tuple[str, ConsoleServer]]]:
             return server.url
 
         yield start
+
+
+@pytest.fixture
+def open_fleet(open_page: Callable[..., Any], serve: Callable[..., str]) -> Callable[..., Any]:
+    """Open a page of a console that watches a generated fleet of a size; return the page and its backend."""
+
+    def start(
+        shards: int = 20,
+        owners: int = 3,
+        *,
+        at: str = "#/fleet/billing",
+        interval: float | None = 0.3,
+        scheme: str = "light",
+        **settings: Any,
+    ) -> tuple[Any, GeneratedBackend]:
+        backend = GeneratedBackend({"billing": GeneratedFleet(shards, owners)}, interval=interval)
+        return open_page(serve(backend, **settings) + at, scheme=scheme), backend
+
+    return start
 
 
 @pytest.fixture

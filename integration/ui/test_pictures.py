@@ -17,10 +17,9 @@ from kinesis_sdk.admin.fleet.model import ErrorCode, HandlerFailure
 from kinesis_sdk.admin.fleet.problems import ProblemSettings, TableFacts, find_problems
 from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from tests import HANG
 from tests.cli.web.generated import START, GeneratedBackend, GeneratedFleet, shard_name
 
-LONG = HANG * 1000
+LARGE, SMALL, CALM = "billing", "search-index", "calm"
 WIDTHS = {1440: 900, 400: 800}
 """Heights of the window by width."""
 BEYOND = """() => [...document.querySelectorAll("main *, header *, dialog *, footer *")].filter((one) => {
@@ -55,14 +54,14 @@ class Scene:
 
 def _read(page: Any, _backend: GeneratedBackend) -> None:
     page.get_by_role("button", name="Read", exact=True).click()
-    page.get_by_text("13 records").wait_for(timeout=LONG)
+    page.get_by_text("13 records").wait_for()
 
 
 def _plan(page: Any, backend: GeneratedBackend) -> None:
     _read(page, backend)
     page.get_by_label("Target").fill("-15m")
     page.get_by_role("button", name="Show what it does").click()
-    page.get_by_text("IF leaseCounter = 18291").wait_for(timeout=LONG)
+    page.get_by_text("IF leaseCounter = 18291").wait_for()
 
 
 def _choose(page: Any, _backend: GeneratedBackend) -> None:
@@ -71,19 +70,19 @@ def _choose(page: Any, _backend: GeneratedBackend) -> None:
     card = page.get_by_role("region", name="Change of the chosen shards")
     card.get_by_label("Target").fill("-15m")
     card.get_by_role("button", name="Show what it does").click()
-    card.get_by_text("kinesis-sdk leases rewind").wait_for(timeout=LONG)
+    card.get_by_text("kinesis-sdk leases rewind").wait_for()
 
 
 def _drain(page: Any, _backend: GeneratedBackend) -> None:
     card = page.get_by_role("region", name="Workers")
     card.get_by_role("button", name="Show what it does").click()
-    card.get_by_text("kinesis-sdk leases drain").wait_for(timeout=LONG)
+    card.get_by_text("kinesis-sdk leases drain").wait_for()
 
 
 def _keys(page: Any, _backend: GeneratedBackend) -> None:
     page.locator("main").focus()
     page.keyboard.press("?")
-    page.get_by_text("choose a shard").first.wait_for(timeout=LONG)
+    page.get_by_text("choose a shard").first.wait_for()
 
 
 def _unfold(page: Any, _backend: GeneratedBackend) -> None:
@@ -94,12 +93,12 @@ def _unfold(page: Any, _backend: GeneratedBackend) -> None:
 def _fail(page: Any, backend: GeneratedBackend) -> None:
     view = backend.fleets["billing"].view()
     backend.watches["billing"].on_view(replace(view, error="Scan: throttled", table_age=42.0))
-    page.get_by_text("The newest read failed").wait_for(timeout=LONG)
+    page.get_by_text("The newest read failed").wait_for()
 
 
 def _wait(page: Any, backend: GeneratedBackend) -> None:
     backend.watches["billing"].waits = ("Scan", 6.0)
-    page.get_by_text("DynamoDB does not answer").wait_for(timeout=LONG)
+    page.get_by_text("DynamoDB does not answer").wait_for()
 
 
 def _poison(page: Any, backend: GeneratedBackend) -> None:
@@ -115,7 +114,7 @@ def _poison(page: Any, backend: GeneratedBackend) -> None:
     leases = (*view.leases[:3], replace(view.leases[3], failing=failing), *view.leases[4:])
     problems = find_problems(replace(view, leases=leases), TableFacts(), ProblemSettings())
     backend.watches[SMALL].on_view(replace(view, leases=leases, problems=problems))
-    page.get_by_role("region", name="Failing handler").wait_for(timeout=LONG)
+    page.get_by_role("region", name="Failing handler").wait_for()
     page.get_by_text("the same as commands").click()
 
 
@@ -123,18 +122,18 @@ def _search(page: Any, _backend: GeneratedBackend) -> None:
     card = page.get_by_label("Search for records")
     card.get_by_label("JMESPath expression").fill("total > `1000`")
     card.get_by_role("button", name="Search").click()
-    card.get_by_text("13 records read").wait_for(timeout=LONG)
+    card.get_by_text("13 records read").wait_for()
 
 
-def _show(text: str, **view: Any) -> Callable[[Any, GeneratedBackend], None]:
+def _nothing(text: str, error: str = "", code: ErrorCode = ErrorCode.OTHER) -> Scene:
     def act(page: Any, backend: GeneratedBackend) -> None:
-        backend.watches["billing"].on_view(FleetView(application="billing", at=START + 1e6, **view))
-        page.get_by_text(text).wait_for(timeout=LONG)
+        view = FleetView(application=LARGE, at=START + 1e6, error=error, error_code=code if error else None)
+        backend.watches[LARGE].on_view(view)
+        page.get_by_text(text).wait_for()
 
-    return act
+    return Scene(f"#/fleet/{LARGE}", "shards by", act, is_still=True)
 
 
-LARGE, SMALL, CALM = "billing", "search-index", "calm"
 SCENES = {
     "applications": Scene("", "with errors; read again each minute"),
     "fleet-large": Scene(f"#/fleet/{LARGE}", "1,000 shards by 40 owners"),
@@ -152,19 +151,14 @@ SCENES = {
     "keys": Scene(f"#/fleet/{SMALL}", "12 shards by 3 owners", _keys),
     "failed-look": Scene(f"#/fleet/{LARGE}", "1,000 shards by 40 owners", _fail, is_still=True),
     "no-answer": Scene(f"#/fleet/{LARGE}", "1,000 shards by 40 owners", _wait, is_still=True),
-    "nothing-empty-table": Scene(
-        f"#/fleet/{LARGE}", "shards by", _show("The lease table is empty"), is_still=True
+    "nothing-empty-table": _nothing("The lease table is empty"),
+    "nothing-no-table": _nothing(
+        "There is no lease table billing", "the lease table could not be read", ErrorCode.NO_LEASE_TABLE
     ),
-    "nothing-no-access": Scene(
-        f"#/fleet/{LARGE}",
-        "shards by",
-        _show(
-            "Nothing could be read of billing",
-            error="Scan: AccessDeniedException",
-            error_code=ErrorCode.OTHER,
-        ),
-        is_still=True,
+    "nothing-no-credentials": _nothing(
+        "Give the console a region and credentials", "Unable to locate them", ErrorCode.AWS_SETTINGS
     ),
+    "nothing-no-access": _nothing("Nothing could be read of billing", "Scan: AccessDeniedException"),
     "nothing-no-lease": Scene(f"#/shard/{SMALL}/shardId-x", "There is no lease"),
 }
 
@@ -189,7 +183,7 @@ def test_a_view_fits_the_window(open_page, serve, keep_picture, name: str, schem
         application = next(name for name in fleets if f"/{name}" in scene.address)
         eventually(lambda: application in backend.watches and backend.watches[application].starts)
         backend.watches[application].tick()
-    page.get_by_text(scene.text).first.wait_for(timeout=LONG)
+    page.get_by_text(scene.text).first.wait_for()
     scene.act(page, backend)
     for width, height in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": height})

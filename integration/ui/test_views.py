@@ -12,17 +12,15 @@ import pytest
 
 from integration.waiting import eventually
 from kinesis_sdk.admin import Connection, FleetView, LeaseState, LeaseView
-from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.letters import LetterPages
 from kinesis_sdk.cli.web.wire import picture
 from kinesis_sdk.dead_letters import FileDeadLetters
 from kinesis_sdk.testing import FakeAws
 from tests import HANG
-from tests.cli.web.generated import HOSTILE, START, GeneratedBackend, GeneratedFleet, shard_name
+from tests.cli.web.generated import HOSTILE, START, GeneratedBackend, GeneratedFleet, ManualWatch, shard_name
 from tests.dead_letters.letters import letter
 
-LONG = HANG * 1000
 COUNT_NEW_NODES = """
 window.made = 0;
 new MutationObserver((changes) => changes.forEach((change) => (window.made += change.addedNodes.length)))
@@ -30,17 +28,20 @@ new MutationObserver((changes) => changes.forEach((change) => (window.made += ch
 """
 
 
+def started(backend: GeneratedBackend) -> ManualWatch:
+    """Return the watch of the fleet once a page has started it."""
+    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
+    return backend.watches["billing"]
+
+
 @pytest.mark.parametrize(("shards", "owners"), [(1000, 40), (1000, 200), (4, 2)])
-def test_fleet(open_page, serve, keep_picture, shards: int, owners: int) -> None:
-    fleet = GeneratedFleet(shards, owners)
-    page = open_page(
-        serve(GeneratedBackend({"billing": fleet}, interval=0.3)) + "#/fleet/billing",
-    )
-    page.get_by_text(f"{shards:,} shards by {owners} owners").wait_for(timeout=LONG)
-    page.get_by_text("watched for").wait_for(timeout=LONG)
+def test_fleet(open_fleet, keep_picture, shards: int, owners: int) -> None:
+    page, _ = open_fleet(shards, owners)
+    page.get_by_text(f"{shards:,} shards by {owners} owners").wait_for()
+    page.get_by_text("watched for").wait_for()
     if shards == 4:
         assert page.get_by_role("row").count() == 5
-        page.get_by_text("No problem was found.").wait_for(timeout=LONG)
+        page.get_by_text("No problem was found.").wait_for()
     else:
         assert page.get_by_role("application").is_visible()
         assert page.locator(".problems li").count() == 5
@@ -57,79 +58,66 @@ def test_the_views_are_tied_by_links(open_page, serve) -> None:
         "search-index": GeneratedFleet(12, 3, application="search-index"),
     }
     page = open_page(serve(GeneratedBackend(fleets, interval=0.3), allow_changes=True))
-    page.get_by_text("with errors; read again each minute").wait_for(timeout=LONG)
+    page.get_by_text("with errors; read again each minute").wait_for()
     assert page.locator("tbody tr").first.inner_text().startswith("billing")
     page.get_by_role("link", name="billing").click()
     page.get_by_role("link", name="Stream").click()
-    page.get_by_text("1,000 open shards").wait_for(timeout=LONG)
+    page.get_by_text("1,000 open shards").wait_for()
     page.get_by_role("button", name="0001").click()
-    page.get_by_role("heading", name="Shard 0001").wait_for(timeout=LONG)
+    page.get_by_role("heading", name="Shard 0001").wait_for()
 
 
-def test_a_problem_is_acknowledged_until_it_ends(open_page, serve) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(100, 10)})
-    page = open_page(serve(backend) + "#/fleet/billing")
-    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
-    watch = backend.watches["billing"]
+def test_a_problem_is_acknowledged_until_it_ends(open_fleet) -> None:
+    page, backend = open_fleet(100, 10, interval=None)
+    watch = started(backend)
     view = watch.tick()
     problems = page.locator(".problems li")
-    problems.first.wait_for(timeout=LONG)
+    problems.first.wait_for()
     count = problems.count()
     title = problems.first.locator(".name").inner_text()
     problems.first.locator("summary").click()
     problems.first.get_by_role("button", name="Acknowledge").click()
-    page.get_by_text("1 acknowledged").wait_for(timeout=LONG)
+    page.get_by_text("1 acknowledged").wait_for()
     assert problems.count() == count - 1
     assert problems.first.locator(".name").inner_text() != title
     page.get_by_role("button", name="Show all").click()
     assert problems.count() == count
     # It ends, and begins again: then it is a new one.
     watch.on_view(replace(view, at=view.at + 1, problems=view.problems[1:]))
-    page.get_by_text("1 acknowledged").wait_for(state="hidden", timeout=LONG)
+    page.get_by_text("1 acknowledged").wait_for(state="hidden")
     watch.on_view(replace(view, at=view.at + 2))
     eventually(lambda: problems.count() == count)
     assert page.get_by_text("1 acknowledged").count() == 0
 
 
-def test_the_worst_shards_are_the_first_of_the_table(open_page, serve) -> None:
-    page = open_page(
-        serve(
-            GeneratedBackend(
-                {"search-index": GeneratedFleet(12, 3, application="search-index")}, interval=0.3
-            )
-        )
-        + "#/fleet/search-index"
-    )
+def test_the_worst_shards_are_the_first_of_the_table(open_fleet) -> None:
+    page, _ = open_fleet(12, 3)
     rows = page.locator("tbody tr")
-    rows.first.wait_for(timeout=LONG)
+    rows.first.wait_for()
     assert "bad" in (rows.first.get_attribute("class") or "")
     assert "✕" in rows.first.inner_text()
     page.get_by_role("button", name="Checkpoint").click()
     assert "22 h" in rows.first.inner_text(), "the oldest checkpoint, as a length of time"
 
 
-def test_keys_are_told(open_page, serve, keep_picture) -> None:
-    page = open_page(
-        serve(GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)) + "#/fleet/billing"
-    )
-    page.locator("tbody tr").first.wait_for(timeout=LONG)
+def test_keys_are_told(open_fleet) -> None:
+    page, _ = open_fleet()
+    page.locator("tbody tr").first.wait_for()
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.type") == "search"
     page.keyboard.type("?")
     assert page.locator("dialog").count() == 0, "a question mark that is typed is text"
     page.locator("main").focus()
     page.keyboard.press("?")
-    page.get_by_text("choose a shard").first.wait_for(timeout=LONG)
-    keep_picture(page, "keys")
+    page.get_by_text("choose a shard").first.wait_for()
     page.keyboard.press("Escape")
-    page.locator("dialog").wait_for(state="detached", timeout=LONG)
+    page.locator("dialog").wait_for(state="detached")
 
 
-def test_a_record_is_shown_in_each_form_and_changes_start_at_it(open_page, serve, keep_picture) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
-    page = open_page(serve(backend, allow_changes=True) + f"#/shard/billing/{shard_name(3)}")
-    page.get_by_role("button", name="Read", exact=True).click(timeout=LONG)
-    page.get_by_text("13 records").wait_for(timeout=LONG)
+def test_a_record_is_shown_in_each_form_and_changes_start_at_it(open_fleet, keep_picture) -> None:
+    page, backend = open_fleet(at=f"#/shard/billing/{shard_name(3)}", allow_changes=True)
+    page.get_by_role("button", name="Read", exact=True).click()
+    page.get_by_text("13 records").wait_for()
     page.get_by_label("Form of the data").select_option("hex")
     row = page.locator("table.records tbody tr").first
     assert row.locator("pre").inner_text().startswith("7b 22 69 64 22")
@@ -142,40 +130,36 @@ def test_a_record_is_shown_in_each_form_and_changes_start_at_it(open_page, serve
     assert page.get_by_label("Headers").count() == 1, "only of the record that is open"
     keep_picture(page, "record")
     row.get_by_role("button", name="Rewind to here").click()
-    page.get_by_text("kinesis-sdk leases rewind billing").wait_for(timeout=LONG)
+    page.get_by_text("kinesis-sdk leases rewind billing").wait_for()
     position = page.get_by_label("Target").input_value()
     assert re.fullmatch(r"at:\d+/0", position)
     row.get_by_role("button", name="Skip past this").click()
-    page.get_by_text("kinesis-sdk leases skip-to billing").wait_for(timeout=LONG)
+    page.get_by_text("kinesis-sdk leases skip-to billing").wait_for()
     assert page.get_by_label("Target").input_value() == position.replace("at:", "after:")
     assert backend.made == [], "nothing is written before it is confirmed"
 
 
-def test_aws_that_does_not_answer_is_named(open_page, serve, keep_picture) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)})
-    page = open_page(serve(backend) + "#/fleet/billing")
-    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
-    watch = backend.watches["billing"]
+def test_aws_that_does_not_answer_is_named(open_fleet) -> None:
+    page, backend = open_fleet(interval=None)
+    watch = started(backend)
     watch.waits = ("Scan", 6.0)
-    page.get_by_text("DynamoDB does not answer: Scan has been running for 6 s.").wait_for(timeout=LONG)
-    keep_picture(page, "no-answer")
+    page.get_by_text("DynamoDB does not answer: Scan has been running for 6 s.").wait_for()
     watch.waits = None
     watch.tick()
-    page.get_by_text("DynamoDB does not answer").wait_for(state="hidden", timeout=LONG)
+    page.get_by_text("DynamoDB does not answer").wait_for(state="hidden")
 
 
-def test_the_page_has_the_same_picture_as_the_server(open_page, serve) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(60, 7)})
-    page = open_page(serve(backend))
+def test_the_page_has_the_same_picture_as_the_server(open_fleet) -> None:
+    page, backend = open_fleet(60, 7, at="", interval=None)
     page.evaluate(
         """async () => {
             const { Live } = await import("/assets/live.js");
             const live = new Live("billing", (picture) => { document.body.dataset.shown = JSON.stringify(picture); }, () => {});
         }"""
     )
-    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
+    watch = started(backend)
     for _ in range(80):
-        view = backend.watches["billing"].tick()
+        view = watch.tick()
     expected = json.loads(json.dumps(picture(view, options=backend.options)))
     eventually(lambda: json.loads(page.evaluate("document.body.dataset.shown ?? '{}'")) == expected)
 
@@ -184,15 +168,15 @@ def test_hostile_texts_are_shown_as_text(open_page, serve, keep_picture) -> None
     backend = GeneratedBackend({"billing": GeneratedFleet(20, 3, hostile=True)}, interval=0.2)
     base = serve(backend)
     page = open_page(f"{base}#/fleet/billing")
-    page.locator("table").wait_for(timeout=LONG)
+    page.locator("table").wait_for()
     visible = HOSTILE.replace("\u202e", "\\u202e")
     # A long name is cut in its middle; the pointer shows all of it.
     named = page.evaluate("[...document.querySelectorAll('td[title]')].map((one) => one.title)")
     assert any(visible in title for title in named)
     assert "<script>" in page.locator("table").inner_text()
     page.goto(f"{base}#/shard/billing/{shard_name(8)}")
-    page.get_by_role("button", name="Read", exact=True).click(timeout=LONG)
-    page.get_by_text("13 records").wait_for(timeout=LONG)
+    page.get_by_role("button", name="Read", exact=True).click()
+    page.get_by_text("13 records").wait_for()
     table = page.locator("table.records")
     assert visible in table.inner_text()
     for payload in page.locator(".payload pre").all():
@@ -205,21 +189,18 @@ def test_hostile_texts_are_shown_as_text(open_page, serve, keep_picture) -> None
     keep_picture(page, "hostile")
 
 
-def test_records_are_searched_over_all_shards(open_page, serve, keep_picture) -> None:
-    page = open_page(
-        serve(GeneratedBackend({"billing": GeneratedFleet(12, 3)}, interval=0.3)) + "#/stream/billing"
-    )
+def test_records_are_searched_over_all_shards(open_fleet) -> None:
+    page, _ = open_fleet(12, 3, at="#/stream/billing")
     card = page.get_by_label("Search for records")
     card.get_by_label("JMESPath expression").fill("total > `1000`")
     card.get_by_role("button", name="Search").click()
-    card.get_by_text("13 records read").wait_for(timeout=LONG)
+    card.get_by_text("13 records read").wait_for()
     assert card.locator("tbody tr").count() == 3
     card.locator("pre").first.press("Enter")
     assert '"currency": "EUR"' in card.locator("pre").first.inner_text()
-    keep_picture(page, "search")
     card.get_by_label("JMESPath expression").fill("total >")
     card.get_by_role("button", name="Search").click()
-    card.get_by_text("expected a JMESPath expression").wait_for(timeout=LONG)
+    card.get_by_text("expected a JMESPath expression").wait_for()
     assert card.locator("tbody tr").count() == 0
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
@@ -236,41 +217,40 @@ def test_the_past(open_page, serve, keep_picture, scheme: str) -> None:
     page = open_page(
         f"{base}#/fleet/billing", scheme=scheme, permissions=["clipboard-read", "clipboard-write"]
     )
-    page.get_by_text("recorded for").wait_for(timeout=LONG)
+    page.get_by_text("recorded for").wait_for()
     slider = page.get_by_label("Moment that is shown")
     slider.evaluate(
         "(element, value) => { element.value = value; element.dispatchEvent(new Event('input')); }",
         int(then.at),
     )
-    page.get_by_text("before now").wait_for(timeout=LONG)
+    page.get_by_text("before now").wait_for()
     assert f"at={int(then.at)}" in page.url
     shown = page.locator(".figures dd").first
     lag = then.totals.worst_lag_millis
     assert lag is not None
     hours, minutes = divmod(lag // 60_000, 60)
     eventually(lambda: shown.inner_text().startswith(f"{hours} h {minutes} min"))
-    keep_picture(page, f"past-{scheme}")
     # A link has the moment, and what was chosen.
     page.get_by_label("Find a shard or an owner").fill("web01")
     page.get_by_role("button", name="Copy link").click()
-    page.get_by_text("Copied").wait_for(timeout=LONG)
+    page.get_by_text("Copied").wait_for()
     link = page.evaluate("navigator.clipboard.readText()")
     page.get_by_role("button", name="Copy as report").click()
     eventually(lambda: page.evaluate("navigator.clipboard.readText()").startswith("## `billing` at "))
     assert link in page.evaluate("navigator.clipboard.readText()")
     other = page.context.new_page()
     other.goto(link)
-    other.get_by_text("before now").wait_for(timeout=LONG)
+    other.get_by_text("before now").wait_for()
     assert other.get_by_label("Find a shard or an owner").input_value() == "web01"
     other.close()
     # A timeline that is not empty: it began long before this page was opened.
     page.goto(f"{base}#/shard/billing/{then.leases[3].lease_key}?at={int(then.at)}")
-    page.get_by_text("the same as a table").click(timeout=LONG)
-    page.get_by_role("cell", name=then.leases[3].owner or "nobody").first.wait_for(timeout=LONG)
+    page.get_by_text("the same as a table").click()
+    page.get_by_role("cell", name=then.leases[3].owner or "nobody").first.wait_for()
     keep_picture(page, f"past-shard-{scheme}")
     assert not page.locator("section[aria-label=Change]").is_visible(), "the past is not changed"
     page.get_by_role("button", name="Now", exact=True).click()
-    page.get_by_text("recorded for").wait_for(timeout=LONG)
+    page.get_by_text("recorded for").wait_for()
     assert page.locator("section[aria-label=Change]").is_visible()
     assert "at=" not in page.url
 
@@ -279,15 +259,13 @@ def test_hostile_addresses_do_nothing(open_page, serve) -> None:
     base = serve(GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.2))
     for name in ("%3Cimg%20src=x%20onerror=alert(1)%3E", "%E0%A4%A", "../../x"):
         page = open_page(f"{base}#/shard/billing/{name}")
-        page.get_by_text("There is no lease").wait_for(timeout=LONG)
+        page.get_by_text("There is no lease").wait_for()
         page.context.close()
 
 
-def test_a_fleet_is_usable_with_the_keyboard_and_a_screen_reader(open_page, serve) -> None:
-    page = open_page(
-        serve(GeneratedBackend({"billing": GeneratedFleet(100, 10)}, interval=0.3)) + "#/fleet/billing"
-    )
-    page.get_by_role("application").focus(timeout=LONG)
+def test_a_fleet_is_usable_with_the_keyboard_and_a_screen_reader(open_fleet) -> None:
+    page, _ = open_fleet(100, 10)
+    page.get_by_role("application").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     said = page.locator("#announce").inner_text()
@@ -296,7 +274,7 @@ def test_a_fleet_is_usable_with_the_keyboard_and_a_screen_reader(open_page, serv
     page.keyboard.press("ArrowDown")
     assert page.locator("#announce").inner_text() != said
     page.keyboard.press("Enter")
-    page.get_by_role("heading", level=1).wait_for(timeout=LONG)
+    page.get_by_role("heading", level=1).wait_for()
     assert "Shard" in page.title()
     page.go_back()
     page.get_by_role("button", name="Table").press("Enter")
@@ -311,11 +289,9 @@ def test_a_fleet_is_usable_with_the_keyboard_and_a_screen_reader(open_page, serv
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_have_enough_contrast(open_page, serve, scheme: str) -> None:
-    page = open_page(
-        serve(GeneratedBackend({"billing": GeneratedFleet(100, 10)}, interval=0.3)), scheme=scheme
-    )
-    page.get_by_role("link", name="billing").wait_for(timeout=LONG)
+def test_texts_have_enough_contrast(open_fleet, scheme: str) -> None:
+    page, _ = open_fleet(100, 10, at="", scheme=scheme)
+    page.get_by_role("link", name="billing").wait_for()
     ratios = page.evaluate(
         """() => {
             const style = getComputedStyle(document.documentElement);
@@ -335,10 +311,9 @@ def test_texts_have_enough_contrast(open_page, serve, scheme: str) -> None:
     assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}
 
 
-def test_a_hidden_page_costs_nothing(open_page, serve) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.1)
-    page = open_page(serve(backend) + "#/fleet/billing")
-    page.locator("table").wait_for(timeout=LONG)
+def test_a_hidden_page_costs_nothing(open_fleet) -> None:
+    page, backend = open_fleet(interval=0.1)
+    page.locator("table").wait_for()
     hide = """(hidden) => {
         Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
         document.dispatchEvent(new Event("visibilitychange"));
@@ -349,10 +324,10 @@ def test_a_hidden_page_costs_nothing(open_page, serve) -> None:
     ticks = watch.fleet.ticks
     time.sleep(1.0)  # not a wait for an event: ten times the interval without a look
     assert watch.fleet.ticks <= ticks + 1
-    page.get_by_text("paused").wait_for(timeout=LONG)
+    page.get_by_text("paused").wait_for()
     page.evaluate(hide, False)
     eventually(lambda: watch.fleet.ticks > ticks + 2)
-    page.get_by_text("table read").wait_for(timeout=LONG)
+    page.get_by_text("table read").wait_for()
 
 
 def test_what_is_old_is_marked_as_old(open_page, serve, keep_picture) -> None:
@@ -361,9 +336,9 @@ def test_what_is_old_is_marked_as_old(open_page, serve, keep_picture) -> None:
     server = ConsoleServer(GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.1), port=0)
     server.start()
     page = open_page(server.url + "#/fleet/billing")
-    page.locator("table").wait_for(timeout=LONG)
+    page.locator("table").wait_for()
     server.stop()
-    page.get_by_text("Disconnected. What you see is").wait_for(timeout=LONG)
+    page.get_by_text("Disconnected. What you see is").wait_for()
     assert page.locator("body.stale").count() == 1
     keep_picture(page, "disconnected")
     again = ConsoleServer(
@@ -371,82 +346,40 @@ def test_what_is_old_is_marked_as_old(open_page, serve, keep_picture) -> None:
     )
     again.start()
     try:
-        page.locator("body:not(.stale)").wait_for(timeout=LONG)
+        page.locator("body:not(.stale)").wait_for()
     finally:
         again.stop()
 
 
-@pytest.mark.parametrize(
-    ("name", "view", "text"),
-    [
-        ("empty-table", {}, "The lease table is empty"),
-        (
-            "no-table",
-            {
-                "error": "the lease table could not be read: there is none",
-                "error_code": ErrorCode.NO_LEASE_TABLE,
-            },
-            "There is no lease table billing",
-        ),
-        (
-            "no-credentials",
-            {"error": "Unable to locate them", "error_code": ErrorCode.AWS_SETTINGS},
-            "Give the console a region and credentials",
-        ),
-        (
-            "no-access",
-            {"error": "Scan: AccessDeniedException", "error_code": ErrorCode.OTHER},
-            "Nothing could be read of billing",
-        ),
-    ],
-)
-def test_nothing_to_show_is_said_with_its_reason(open_page, serve, keep_picture, name, view, text) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(4, 1)})
-    page = open_page(serve(backend) + "#/fleet/billing")
-    page.get_by_text("Reading the lease table of billing").wait_for(timeout=LONG)
-    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
-    backend.watches["billing"].on_view(FleetView(application="billing", at=START, **view))
-    page.get_by_text(text).wait_for(timeout=LONG)
-    keep_picture(page, f"nothing-{name}")
-
-
-def test_what_was_not_measured_is_not_shown_as_zero(open_page, serve) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(4, 1)})
-    page = open_page(serve(backend) + "#/fleet/billing")
-    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
+def test_what_was_not_measured_is_not_shown_as_zero(open_fleet) -> None:
+    page, backend = open_fleet(4, 1, interval=None)
+    watch = started(backend)
     lease = LeaseView(
         lease_key="k", shard_id="k", state=LeaseState.HELD, owner="w", lag_note="not measured yet"
     )
-    backend.watches["billing"].on_view(FleetView(application="billing", at=START, leases=(lease,)))
-    page.locator("table tbody tr").wait_for(timeout=LONG)
+    watch.on_view(FleetView(application="billing", at=START, leases=(lease,)))
+    page.locator("table tbody tr").wait_for()
     assert "nothing measured yet" in page.locator(".figures").inner_text()
     row = page.locator("table tbody tr").inner_text()
     assert "not measured yet" in row
     assert "0 s" not in row
 
 
-def test_a_failed_look_keeps_the_last_picture_and_says_how_old_it_is(open_page, serve, keep_picture) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)})
-    page = open_page(serve(backend) + "#/fleet/billing")
-    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
-    view = backend.watches["billing"].tick()
-    page.locator("table").wait_for(timeout=LONG)
-    backend.watches["billing"].on_view(replace(view, error="Scan: throttled", table_age=42.0))
-    page.get_by_text("The newest read failed; what you see is 42 s old. Scan: throttled").wait_for(
-        timeout=LONG
-    )
+def test_a_failed_look_keeps_the_last_picture_and_says_how_old_it_is(open_fleet) -> None:
+    page, backend = open_fleet(interval=None)
+    watch = started(backend)
+    view = watch.tick()
+    page.locator("table").wait_for()
+    watch.on_view(replace(view, error="Scan: throttled", table_age=42.0))
+    page.get_by_text("The newest read failed; what you see is 42 s old. Scan: throttled").wait_for()
     assert page.locator("body.stale").count() == 1
-    keep_picture(page, "failed-look")
-    backend.watches["billing"].tick()
-    page.locator("body:not(.stale)").wait_for(timeout=LONG)
+    watch.tick()
+    page.locator("body:not(.stale)").wait_for()
 
 
-def test_time_travel_reads_where_the_slider_stands(open_page, serve) -> None:
-    page = open_page(
-        serve(GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3))
-        + f"#/shard/billing/{shard_name(3)}"
-    )
-    page.get_by_label("Where to begin").select_option("time", timeout=LONG)
+def test_time_travel_reads_where_the_slider_stands(open_fleet) -> None:
+    page, _ = open_fleet(at=f"#/shard/billing/{shard_name(3)}")
+    page.get_by_label("Where to begin").select_option("time")
     with page.expect_request(lambda request: "/api/records" in request.url) as asked:
         page.get_by_label("Travel in time").fill("0")
         page.get_by_label("Travel in time").dispatch_event("change")
@@ -454,43 +387,38 @@ def test_time_travel_reads_where_the_slider_stands(open_page, serve) -> None:
     assert position is not None
     ago = time.time() - int(position[1]) / 1000
     assert 86_300 < ago < 86_500 + HANG
-    page.get_by_text("13 records").wait_for(timeout=LONG)
+    page.get_by_text("13 records").wait_for()
 
 
-def test_shards_are_chosen_in_the_table_and_changed_together(open_page, serve, keep_picture) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
-    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
+def test_shards_are_chosen_in_the_table_and_changed_together(open_fleet) -> None:
+    page, backend = open_fleet(allow_changes=True)
     card = page.get_by_role("region", name="Change of the chosen shards")
-    page.get_by_label("Choose shard 0003").press("Space", timeout=LONG)
-    card.get_by_text("Change 1 shard").wait_for(timeout=LONG)
+    page.get_by_label("Choose shard 0003").press("Space")
+    card.get_by_text("Change 1 shard").wait_for()
     page.get_by_label("Choose shard 0005").check()
-    card.get_by_text("Change 2 shards").wait_for(timeout=LONG)
+    card.get_by_text("Change 2 shards").wait_for()
     assert "/fleet/" in page.url, "a click on a box opens nothing"
     time.sleep(1.0)  # some updates
     assert page.get_by_label("Choose shard 0005").is_checked()
     assert card.get_by_text("0003, 0005").count() == 1
     card.get_by_label("Target").fill("-15m")
     card.get_by_label("Target").press("Enter")
-    card.get_by_text(f"kinesis-sdk leases rewind billing --shard {shard_name(3)} {shard_name(5)}").wait_for(
-        timeout=LONG
-    )
+    card.get_by_text(f"kinesis-sdk leases rewind billing --shard {shard_name(3)} {shard_name(5)}").wait_for()
     assert backend.made == []
-    keep_picture(page, "change-of-several")
     card.get_by_role("button", name="Confirm and write").press("Enter")
-    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    card.get_by_text("Noticed after 1.3 s").wait_for()
     assert backend.made == [{"operation": "rewind", "leases": [shard_name(3), shard_name(5)], "to": "-15m"}]
     # Another choice: what was shown is no longer what would be written.
     page.get_by_label("Choose shard 0007").check()
     assert card.get_by_role("button", name="Confirm and write").count() == 0
     card.get_by_role("button", name="Choose none").press("Enter")
-    card.wait_for(state="hidden", timeout=LONG)
+    card.wait_for(state="hidden")
     assert not page.get_by_label("Choose shard 0005").is_checked()
 
 
-def test_shards_are_chosen_on_the_map_with_the_keyboard(open_page, serve) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(100, 10)}, interval=0.3)
-    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
-    page.get_by_role("application").focus(timeout=LONG)
+def test_shards_are_chosen_on_the_map_with_the_keyboard(open_fleet) -> None:
+    page, backend = open_fleet(100, 10, allow_changes=True)
+    page.get_by_role("application").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
     assert page.locator("#announce").inner_text() == "1 shard chosen"
@@ -500,52 +428,45 @@ def test_shards_are_chosen_on_the_map_with_the_keyboard(open_page, serve) -> Non
     page.keyboard.press("Space")
     assert page.locator("#announce").inner_text() == "1 shard chosen"
     card = page.get_by_role("region", name="Change of the chosen shards")
-    card.get_by_text("Change 1 shard").wait_for(timeout=LONG)
+    card.get_by_text("Change 1 shard").wait_for()
     card.get_by_label("Change of the chosen shards").select_option("move")
     card.get_by_label("swap").check()
     card.get_by_role("button", name="Show what it does").click()
-    card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
-    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    card.get_by_role("button", name="Confirm and write").click()
+    card.get_by_text("Noticed after 1.3 s").wait_for()
     (made,) = backend.made
     assert (made["operation"], made["swap"], len(made["leases"])) == ("move", True, 1)
 
 
-def test_a_worker_is_drained(open_page, serve, keep_picture) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
-    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
+def test_a_worker_is_drained(open_fleet) -> None:
+    page, backend = open_fleet(allow_changes=True)
     card = page.get_by_role("region", name="Workers")
     worker = card.get_by_label("Worker", exact=True)
-    worker.wait_for(timeout=LONG)
+    worker.wait_for()
     chosen = worker.locator("option").last.get_attribute("value")
     worker.select_option(chosen)
     assert re.search(r"\d+ leases?", worker.locator("option").last.inner_text())
     card.get_by_role("button", name="Show what it does").press("Enter")
-    card.get_by_text("kinesis-sdk leases drain billing").wait_for(timeout=LONG)
-    keep_picture(page, "change-drain")
+    card.get_by_text("kinesis-sdk leases drain billing").wait_for()
     card.get_by_role("button", name="Confirm and write").press("Enter")
-    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    card.get_by_text("Noticed after 1.3 s").wait_for()
     assert backend.made == [{"operation": "drain", "worker": chosen}]
 
 
-def test_a_read_only_console_cannot_confirm(open_page, serve) -> None:
-    page = open_page(
-        serve(GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3))
-        + f"#/shard/billing/{shard_name(3)}"
-    )
-    page.get_by_role("button", name="Show what it does").click(timeout=LONG)
-    page.get_by_text("This console is read-only.").wait_for(timeout=LONG)
+def test_a_read_only_console_cannot_confirm(open_fleet) -> None:
+    page, _ = open_fleet(at=f"#/shard/billing/{shard_name(3)}")
+    page.get_by_role("button", name="Show what it does").click()
+    page.get_by_text("This console is read-only.").wait_for()
     assert page.get_by_role("button", name="Confirm and write").is_disabled()
 
 
-def test_the_theme_can_be_chosen_and_stays(open_page, serve) -> None:
-    page = open_page(
-        serve(GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)), scheme="light"
-    )
-    page.get_by_role("button", name="Theme: system").click(timeout=LONG)
+def test_the_theme_can_be_chosen_and_stays(open_fleet) -> None:
+    page, _ = open_fleet(at="")
+    page.get_by_role("button", name="Theme: system").click()
     page.get_by_role("button", name="Theme: light").click()
     assert page.locator("html").get_attribute("data-theme") == "dark"
     page.reload()
-    page.get_by_role("button", name="Theme: dark").wait_for(timeout=LONG)
+    page.get_by_role("button", name="Theme: dark").wait_for()
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
 
@@ -557,22 +478,21 @@ def test_a_token_is_asked_for_once(open_page, serve) -> None:
     page = open_page(plain)
     assert "Open the address that the command printed" in page.content()
     page.goto(base.replace(" ", "%20"))
-    page.get_by_role("link", name="billing").wait_for(timeout=LONG)
+    page.get_by_role("link", name="billing").wait_for()
     assert "token" not in page.url
     page.goto(plain + "#/fleet/billing")
-    page.locator("table").wait_for(timeout=LONG)
+    page.locator("table").wait_for()
 
 
 @pytest.mark.parametrize("owners", [40, 200])
-def test_a_thousand_shards_stay_fluent(open_page, serve, owners: int) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(1000, owners)})
-    page = open_page(serve(backend) + "#/fleet/billing")
-    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
-    backend.watches["billing"].tick()
-    page.get_by_text(f"1,000 shards by {owners} owners").wait_for(timeout=LONG)
+def test_a_thousand_shards_stay_fluent(open_fleet, owners: int) -> None:
+    page, backend = open_fleet(1000, owners, interval=None)
+    watch = started(backend)
+    watch.tick()
+    page.get_by_text(f"1,000 shards by {owners} owners").wait_for()
     page.evaluate(COUNT_NEW_NODES)
     for _ in range(40):
-        backend.watches["billing"].tick()
+        watch.tick()
         time.sleep(0.05)
     eventually(lambda: page.evaluate("performance.getEntriesByName('update').length") > 20)
     times = page.evaluate("performance.getEntriesByName('update').map((one) => one.duration)")
@@ -585,7 +505,7 @@ def test_a_thousand_shards_stay_fluent(open_page, serve, owners: int) -> None:
     assert made < 100 * len(rest), "an update changes what is shown, and does not make it again"
 
 
-def test_dead_letters_are_grouped_shown_and_replayed(open_page, serve, keep_picture, tmp_path) -> None:
+def test_dead_letters_are_grouped_shown_and_replayed(open_fleet, keep_picture, tmp_path) -> None:
     store = FileDeadLetters(tmp_path / "letters.jsonl")
     for n in range(3):
         store.keep(letter(n, error="KeyError" if n == 2 else HOSTILE[:60], data=b'{"order": %d}' % n))
@@ -596,21 +516,20 @@ def test_dead_letters_are_grouped_shown_and_replayed(open_page, serve, keep_pict
         allow_streams=["orders"],
         audit_log=tmp_path / "audit.jsonl",
     )
-    backend = GeneratedBackend({"billing": GeneratedFleet(4, 2)})
-    page = open_page(serve(backend, letters=letters, allow_changes=True))
-    page.get_by_role("link", name="Dead letters").click(timeout=LONG)
+    page, _ = open_fleet(4, 2, at="", interval=None, letters=letters, allow_changes=True)
+    page.get_by_role("link", name="Dead letters").click()
     page.get_by_role("button", name="Read").click()
-    page.get_by_text("3 letters").wait_for(timeout=LONG)
+    page.get_by_text("3 letters").wait_for()
     row = page.get_by_role("row").filter(has_text="KeyError")
     row.get_by_role("button", name="Letters").click()
-    page.get_by_role("button", name="Show", exact=True).click(timeout=LONG)
-    page.get_by_role("heading", name=re.compile("^Letter ")).wait_for(timeout=LONG)
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("heading", name=re.compile("^Letter ")).wait_for()
     assert '"order"' not in page.locator("main").inner_text()
     page.get_by_role("button", name="Show its 12 B").click()
-    page.get_by_text('"order": 2').wait_for(timeout=LONG)
+    page.get_by_text('"order": 2').wait_for()
     keep_picture(page, "dead-letters")
     page.get_by_role("button", name="Replay this group").last.click()
-    page.get_by_text("Replay 1 dead letter of").wait_for(timeout=LONG)
+    page.get_by_text("Replay 1 dead letter of").wait_for()
     page.get_by_role("button", name="Confirm and write").click()
-    page.get_by_text("1 of 1 dead letters replayed").wait_for(timeout=LONG)
+    page.get_by_text("1 of 1 dead letters replayed").wait_for()
     eventually(lambda: sum(one.state.value == "replayed" for one in store.letters()) == 1)
