@@ -18,7 +18,6 @@ pytest.importorskip("sqlalchemy")
 
 from integration.effects.account import HEADER, Outcome
 from integration.effects.play import Plan, play
-from integration.effects.services import KEYS
 from integration.localstack.server import family
 from integration.postgres import why_no_postgres
 from tests import HANG
@@ -26,12 +25,6 @@ from tests import HANG
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
 EFFECTS, RATE, SEED = 2_000, 200.0, 7
-
-
-@pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
 
 
 def play_together(plans: Sequence[Plan], folder: Path) -> list[Outcome]:
