@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from integration.building import build
+from integration.commands import execute
 from tests.readme import DOCS, README, Block, blocks
 
 PAGE = DOCS / "quickstart.md"
@@ -260,17 +261,14 @@ def read_readme(folder: Path, package: str, limit: float = LIMITS[FIRST]) -> flo
     (folder / "first.py").write_text(program.text)
     command = install.text.replace("install .", f"install {package}")
     began = time.monotonic()
-    done = subprocess.run(
+    done = execute(
         [
             "bash",
             "-c",
             f"set -e\n{sys.executable} -m venv .venv\n. .venv/bin/activate\n{command}\npython first.py",
         ],
-        check=False,
         cwd=folder,
         env=_environment(folder),
-        capture_output=True,
-        text=True,
         timeout=COMMAND_TIMEOUT,
     )
     seconds = time.monotonic() - began

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+from integration.commands import CLI, execute
 from integration.postgres import postgres
 from integration.waiting import eventually
 from kinesis_sdk import BisectBatch, ConsumerConfig, Producer, RecordBatch, Worker
@@ -43,7 +43,7 @@ def endpoint() -> Iterator[str]:
 
 
 def replay(folder: Path, place: str, *more: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "kinesis_sdk.cli", "dlq", "replay", place, "--all", "--yes"]
+    command = [*CLI, "dlq", "replay", place, "--all", "--yes"]
     return subprocess.Popen([*command, "--audit-log", str(folder / "audit.jsonl"), *more], cwd=folder)
 
 
@@ -149,32 +149,14 @@ def test_letters_of_a_worker_go_through_a_queue_and_back(tmp_path: Path, endpoin
     config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
     worker = {"application_name": "billing", "handler": handle, "config": config, "endpoint_url": endpoint}
     Worker("orders", until="now", **worker).run()  # type: ignore[arg-type]
-    command = [
-        sys.executable,
-        "-m",
-        "kinesis_sdk.cli",
-        "dlq",
-        "list",
-        store.location,
-        "--json",
-        "--endpoint-url",
-        endpoint,
-    ]
-    listed = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    listed = json.loads(
+        execute([*CLI, "dlq", "list", store.location, "--json", "--endpoint-url", endpoint]).stdout
+    )
     assert [(group["error"], group["letters"]) for group in listed["groups"]] == [("ValueError", 1)]
     # The place has the letters of one application. The streams of its leases are found by themselves.
-    command = [
-        sys.executable,
-        "-m",
-        "kinesis_sdk.cli",
-        "dlq",
-        "replay",
-        store.location,
-        "--application",
-        "billing",
-    ]
-    confirmed = [*command, "--yes", "--audit-log", str(tmp_path / "audit.jsonl"), "--endpoint-url", endpoint]
-    assert subprocess.run(confirmed, check=False, timeout=HANG).returncode == 0
+    command = [*CLI, "dlq", "replay", store.location, "--application", "billing", "--yes"]
+    audit = ["--audit-log", str(tmp_path / "audit.jsonl")]
+    assert execute([*command, *audit, "--endpoint-url", endpoint]).returncode == 0
     assert list(store.letters()) == []
     broken = False
     again: list[bytes] = []

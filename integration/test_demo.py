@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from integration.commands import CLI, execute
 from tests import HANG
 from tests.readme import ROOT
 
-DEMO = [sys.executable, "-m", "kinesis_sdk.cli", "demo"]
+DEMO = [*CLI, "demo"]
 
 
 def test_demo_accounts_for_every_record() -> None:
-    result = subprocess.run(
-        [*DEMO, "--duration", "6s", "--json"], capture_output=True, text=True, timeout=HANG, check=False
-    )
+    result = execute([*DEMO, "--duration", "6s", "--json"])
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)
     assert report["passed"]
@@ -39,13 +38,7 @@ def test_demo_accounts_for_every_record() -> None:
 
 
 def test_without_exactly_once_the_same_run_has_duplicates_with_reasons() -> None:
-    result = subprocess.run(
-        [*DEMO, "--duration", "6s", "--no-exactly-once", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
+    result = execute([*DEMO, "--duration", "6s", "--no-exactly-once", "--json"])
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)
     assert report["passed"]
@@ -59,13 +52,8 @@ def test_make_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
     stamp = Path(sys.prefix, ".installed")
     if not stamp.exists() or stamp.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
         pytest.skip("this environment is not one of `make install`, or is older than pyproject.toml")
-    result = subprocess.run(
-        ["make", "--no-print-directory", "demo", f"VENV={sys.prefix}", f"ARGS={options}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
+    result = execute(
+        ["make", "--no-print-directory", "demo", f"VENV={sys.prefix}", f"ARGS={options}"], cwd=ROOT
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "PASSED" in result.stdout
@@ -127,7 +115,5 @@ def test_ctrl_c_stops_everything_that_the_demo_started() -> None:
             process.kill()
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    left = subprocess.run(
-        ["ps", "-o", "pid=", "-s", str(process.pid)], capture_output=True, text=True, check=False
-    ).stdout.split()
+    left = execute(["ps", "-o", "pid=", "-s", str(process.pid)]).stdout.split()
     assert left == [], "no process of the demo's session survives"

@@ -5,31 +5,20 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from typing import Any
 
+from integration.commands import CLI, execute
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
-from tests import HANG
 
 
 def doctor(url: str, *arguments: str, **environment: str) -> tuple[int, str]:
-    settings = {
-        **os.environ,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        **environment,
-    }
-    command = [sys.executable, "-m", "kinesis_sdk.cli", "doctor", "orders", "billing", "--endpoint-url", url]
-    result = subprocess.run(
-        [*command, *arguments], env=settings, capture_output=True, text=True, timeout=HANG, check=False
-    )
+    command = (*CLI, "doctor", "orders", "billing", "--endpoint-url", url, *arguments)
+    result = execute(command, env={**os.environ, **environment})
     assert "Traceback" not in result.stderr, result.stderr
     return result.returncode, result.stdout
 

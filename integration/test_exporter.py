@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.commands import CLI
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases import SqlLeaseStore
@@ -33,12 +32,6 @@ def aws() -> Iterator[tuple[FakeAws, str]]:
         kinesis.create_stream(StreamName="orders", ShardCount=3)
         kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
         yield fake, server.endpoint_url
-
-
-@pytest.fixture
-def leases(aws: tuple[FakeAws, str]) -> None:
-    """Put the leases of an application into DynamoDB; one has an owner."""
-    fill(aws[0], DynamoDBLeaseStore(aws[0].client("dynamodb"), "billing"))
 
 
 def fill(fake: FakeAws, store: DynamoDBLeaseStore | SqlLeaseStore) -> None:
@@ -70,29 +63,8 @@ def test_a_process_serves_the_fleet_until_ctrl_c(
         engine.dispose()
     else:
         fill(fake, DynamoDBLeaseStore(fake.client("dynamodb"), "billing"))
-    environment = {
-        **os.environ,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "kinesis_sdk.cli",
-            "exporter",
-            "billing",
-            "--port",
-            "0",
-            "--endpoint-url",
-            url,
-            *options,
-        ],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = (*CLI, "exporter", "billing", "--port", "0", "--endpoint-url", url, *options)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()

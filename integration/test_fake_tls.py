@@ -18,6 +18,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import SSLError
 
+from integration.commands import CLI, execute
 from kinesis_sdk.testing import FakeAws, FakeAwsServer, VirtualClock, start_server_process
 from tests import HANG
 
@@ -112,17 +113,7 @@ def test_a_process_with_tls() -> None:
 
 def test_the_command_prints_what_clients_need(tmp_path: Path) -> None:
     ca_file = tmp_path / "my ca.pem"
-    command = [
-        sys.executable,
-        "-m",
-        "kinesis_sdk.cli",
-        "fake",
-        "--port",
-        "0",
-        "--tls",
-        "--ca-file",
-        str(ca_file),
-    ]
+    command = [*CLI, "fake", "--port", "0", "--tls", "--ca-file", str(ca_file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline() for _ in range(6)]
         url = lines[0].removeprefix("fake AWS listening on ").strip()
@@ -139,13 +130,9 @@ def test_without_trustme_the_command_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "trustme.py").write_text(
         'raise ModuleNotFoundError("No module named trustme", name="trustme")\n'
     )
-    ended = subprocess.run(
+    ended = execute(
         [sys.executable, "-m", "kinesis_sdk.testing", "--port", "0", "--tls"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
     )
     assert ended.returncode == 2
     assert "pip install '.[fake]'" in ended.stderr

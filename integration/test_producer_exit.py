@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from integration.commands import execute
 from tests import HANG
 
 CALLBACKS = 500
@@ -97,13 +98,7 @@ STORM = (
 
 def run(script: str, *arguments: str, timeout: float = HANG) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return execute([sys.executable, "-c", textwrap.dedent(script), *arguments], timeout=timeout)
 
 
 @pytest.mark.parametrize("end", ["with", "close", "flush", "forgotten"])

@@ -22,6 +22,7 @@ import boto3
 import pytest
 
 from integration import page_program
+from integration.commands import execute
 from integration.examples.support import records_of
 from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
 from kinesis_sdk import FailedRecord, FileSpool, RecordFailedError
@@ -179,15 +180,11 @@ def test_the_programs_of_a_page(name: str, tmp_path: Path) -> None:
     with FakeAwsServer(FakeAws()) as server:
         environment |= {"AWS_ENDPOINT_URL": server.endpoint_url, "PYTHONPATH": str(ROOT)}
         page_program.prepare(environment, tmp_path)
-        done = subprocess.run(
+        done = execute(
             [sys.executable, "-m", "integration.page_program", name],
             stdin=subprocess.DEVNULL,
-            check=False,
             cwd=tmp_path,
             env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
         )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     expected = [f"ran {name}:{block.line}" for block in programs(ROOT / name)]
@@ -273,11 +270,8 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
         + ids.text.rstrip()
         + STOP
     )
-    done = subprocess.run(
+    done = execute(
         [python, program],
-        check=False,
-        capture_output=True,
-        text=True,
         timeout=900,
         cwd=tmp_path,
         env={**environment, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from integration.commands import CLI, execute
 from integration.postgres import postgres, postgres_server
 from integration.running import account, command
 from integration.waiting import eventually
 from kinesis_sdk.consumer import SqlLeaseStore
-from tests import HANG
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
@@ -59,20 +58,13 @@ class Operator:
             "XDG_STATE_HOME": str(folder / "state"),
         }
 
-    def run(self, *arguments: str, code: int = 0) -> str:
-        result = subprocess.run(
-            [sys.executable, "-m", "kinesis_sdk.cli", *arguments, *self.endpoint],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-            check=False,
-        )
+    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        result = execute([*CLI, *arguments, *self.endpoint], env=self.environment)
         assert result.returncode == code, result.stderr
-        return result.stdout
+        return result
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        return json.loads(self.run(*arguments, "--json", code=code))
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
 
     def leases(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.json("leases", "list", "app")["leases"]
@@ -145,15 +137,7 @@ def test_a_look_at_an_empty_database_creates_nothing(account: Any, lease_store: 
 def test_a_server_that_is_not_there_is_a_failed_call(account: Any, tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     operator = Operator(account.endpoint_url, "postgresql+psycopg://ann:secret@127.0.0.1:9/leases", tmp_path)
-    result = subprocess.run(
-        [sys.executable, "-m", "kinesis_sdk.cli", "lag", "app", *operator.endpoint],
-        env=operator.environment,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
-    assert result.returncode == 3, result.stderr
-    assert "the database failed" in result.stderr
-    assert "Traceback" not in result.stderr
-    assert "secret" not in result.stderr
+    shown = operator.run("lag", "app", code=3).stderr
+    assert "the database failed" in shown
+    assert "Traceback" not in shown
+    assert "secret" not in shown

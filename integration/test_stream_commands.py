@@ -16,14 +16,13 @@ from typing import Any
 import boto3
 import pytest
 
+from integration.commands import CLI, execute
 from integration.waiting import eventually
 from kinesis_sdk.admin import Connection, Streams, read_page
 from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
 from kinesis_sdk.testing import ServerProcess, start_server_process
 from tests import HANG
-
-CLI = [sys.executable, "-m", "kinesis_sdk.cli"]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -63,7 +62,7 @@ class Account:
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         command = [*CLI, *arguments, "--endpoint-url", self.endpoint_url]
-        return subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False, **options)
+        return execute(command, **options)
 
 
 @pytest.fixture
@@ -188,13 +187,7 @@ def test_tail_into_head_ends_cleanly(account: Account, tmp_path: Path) -> None:
         [*CLI, "tail", "orders", "--from", "TRIM_HORIZON", "--raw", "--endpoint-url", account.endpoint_url]
     )
     # `tail` follows the stream, so it ends only because the pipe has no reader.
-    result = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command} | head -1"],
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
+    result = execute(["bash", "-c", f"set -o pipefail; {command} | head -1"])
     assert json.loads(result.stdout)["id"] >= 0
     assert (result.returncode, result.stderr) == (0, "")
 

@@ -21,11 +21,11 @@ from typing import Any
 import boto3
 import pytest
 
+from integration.commands import CLI, execute
 from integration.localstack.dynamodb_local import dynamodb_local
 from integration.localstack.install import CannotInstallError
 from integration.waiting import eventually
 from kinesis_sdk.testing import start_server_process
-from tests import HANG
 
 SECONDS = float(os.environ.get("KINESIS_SDK_TABLE_COPY", "12"))
 """Seconds of writes and faults of each run."""
@@ -315,16 +315,9 @@ def test_the_command_processes_a_table_until_now(tmp_path: Path) -> None:
         for number in range(30):
             dynamodb.put_item(TableName="orders", Item={"k": {"S": f"k{number}"}})
         server.admin("streams", {"roll": "orders"})
-        command = [sys.executable, "-m", "kinesis_sdk.cli", "run", "app:handle", "--dynamodb-table", "orders"]
+        command = [*CLI, "run", "app:handle", "--dynamodb-table", "orders"]
         options = ["--app", "copier", "--initial-position", "TRIM_HORIZON", "--until", "now"]
-        done = subprocess.run(
-            [*command, *options, "--endpoint-url", server.endpoint_url],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-            check=False,
-        )
+        done = execute([*command, *options, "--endpoint-url", server.endpoint_url], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     seen = (tmp_path / "seen").read_text().splitlines()
     assert sorted(seen) == sorted(f"INSERT k{number}" for number in range(30))

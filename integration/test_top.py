@@ -84,13 +84,7 @@ def test_top_shows_the_fleet_reads_a_tail_and_ends() -> None:
                 PartitionKey=f"k{number}",
             )
         rows = fake.client("dynamodb").scan(TableName="billing")["Items"]
-        environment = {
-            **os.environ,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "TERM": "xterm-256color",
-        }
+        environment = {**os.environ, "TERM": "xterm-256color"}
         terminal = Terminal(
             ["-m", "kinesis_sdk.cli", "top", "billing", "--endpoint-url", server.endpoint_url], environment
         )

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.commands import execute
 from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
 from tests.readme import DOCS, ROOT, Block, blocks
 
@@ -127,15 +128,7 @@ class Reader:
                 "PYSPARK_DRIVER_PYTHON": self._spark_python,
                 "SPARK_LOCAL_IP": "127.0.0.1",
             }
-        done = subprocess.run(
-            self._words(line),
-            check=False,
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        done = execute(self._words(line), cwd=self.folder, env=environment, timeout=900)
         assert done.returncode == 0, f"{line}: {done.returncode} {done.stdout} {done.stderr[-3000:]}"
         self._printed += done.stdout
 
@@ -158,13 +151,7 @@ class Reader:
         return f"{wanted} flights" in self._printed
 
     def _owners(self) -> set[str]:
-        done = subprocess.run(
-            ["kinesis-sdk", "leases", "list", "airports", "--json"],
-            check=False,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-        )
+        done = execute(["kinesis-sdk", "leases", "list", "airports", "--json"], env=self._environment)
         return set(re.findall(r'"owner": "([^"]+)"', done.stdout))
 
     def _dashboard_shows_everything(self) -> bool:

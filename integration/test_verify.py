@@ -20,6 +20,7 @@ import boto3
 import pytest
 from click.testing import CliRunner
 
+from integration.commands import CLI, execute
 from integration.proxy import Proxy
 from integration.waiting import eventually
 from kinesis_sdk.cli.main import cli
@@ -28,7 +29,7 @@ from kinesis_sdk.verify import PREFIX, STEPS, rehearse
 from tests import HANG, fuzz
 from tests.verify.houses import CHANGES, CREATES
 
-COMMAND = (sys.executable, "-m", "kinesis_sdk.cli", "verify")
+COMMAND = (*CLI, "verify")
 DELETES = ("DeleteStream", "DeleteTable")
 STEP = {step.name: step for step in STEPS}
 PLACES = [
@@ -39,9 +40,7 @@ PLACES = [
 
 def test_the_whole_of_it_on_the_fake(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    done = subprocess.run(
-        [*COMMAND, "--fake", "--report", str(path)], capture_output=True, text=True, timeout=HANG, check=False
-    )
+    done = execute([*COMMAND, "--fake", "--report", str(path)])
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text())
     assert {step["status"] for step in report["steps"]} == {"same", "passed"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,9 +15,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from integration.building import ROOT
+from integration.commands import execute
 from integration.interpreters import PYTHONS, interpreter
 from integration.localstack.install import CannotInstallError, build_once, cache_folder, run
-from tests import HANG
 
 PINS = Path(__file__).with_name("lowest.txt")
 PROGRAM = """
@@ -85,9 +84,8 @@ def test_a_program_runs_on_the_oldest_libraries(version: str, tmp_path: Path) ->
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))
     }
-    done = subprocess.run(
+    done = execute(
         [folder / "bin" / "python", "-c", PROGRAM],
-        check=False,
         cwd=tmp_path,
         env={
             **environment,
@@ -96,9 +94,6 @@ def test_a_program_runs_on_the_oldest_libraries(version: str, tmp_path: Path) ->
             "AWS_SECRET_ACCESS_KEY": "x",
             "AWS_EC2_METADATA_DISABLED": "true",
         },
-        capture_output=True,
-        text=True,
-        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     pins = pinned_for(version)
@@ -123,5 +118,5 @@ from kinesis_sdk.testing import FakeAws
 
 def test_nothing_but_what_the_page_names_imports_modules_of_posix() -> None:
     """docs/versions.md says so of Windows, which is not here."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX], check=False, capture_output=True, text=True)
+    done = execute([sys.executable, "-c", WITHOUT_POSIX])
     assert done.returncode == 0, done.stderr

@@ -36,9 +36,10 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from integration.commands import set_keys
 from integration.effects.account import HEADER
 from integration.effects.play import PRODUCERS, Plan, play
-from integration.effects.services import ENDPOINTS, STORES, set_keys
+from integration.effects.services import ENDPOINTS, STORES
 from integration.localstack.install import CannotInstallError
 from integration.postgres import NoPostgresError
 

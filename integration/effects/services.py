@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,9 +21,6 @@ STORES = ("sqlite", "postgresql", "dynamodb", "dynamodb-local")
 _LOST = ("PutRecords", "UpdateItem", "PutItem", "TransactWriteItems")
 _CHANCE_OF_LOSS = 0.02
 _LATE = {"kind": "late_store", "operation": "PutRecords", "probability": 0.005, "seconds": 5.0}
-
-KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-"""Environment variables that boto3 needs."""
 
 
 class Services:
@@ -122,9 +118,3 @@ def serve(endpoint: str, store: str, *, folder: Path, seed: int) -> Iterator[Ser
         else:
             address, worker_address = f"dynamodb+{aws_url}", f"dynamodb+{aws.endpoint_url}"
         yield Services(aws, aws_url, address, worker_address, proxies, fake)
-
-
-def set_keys() -> None:
-    """Set credentials and a region for boto3, unless the environment has them."""
-    for name, value in KEYS.items():
-        os.environ.setdefault(name, value)

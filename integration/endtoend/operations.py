@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import random
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from integration.commands import set_keys
 from integration.endtoend.leases import check_deletions, check_table
 from integration.endtoend.recorded_events import RecordedEvents, Violation
 from integration.endtoend.records import check_results, in_time, listed
@@ -294,12 +294,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Return the exit status."""
     options = _parse(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-        ("AWS_DEFAULT_REGION", "us-east-1"),
-    ):
-        os.environ.setdefault(name, value)
+    set_keys()
     print(f"{options.count} operations, seed {seed}", flush=True)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:

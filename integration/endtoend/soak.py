@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import random
 import signal
 import sys
@@ -16,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from integration.commands import set_keys
 from integration.endtoend.checker import Findings
 from integration.endtoend.fault_plan import Wire
 from integration.endtoend.plan import Action, make_plan
@@ -115,12 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     seconds = options.minutes * 60
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-        ("AWS_DEFAULT_REGION", "us-east-1"),
-    ):
-        os.environ.setdefault(name, value)
+    set_keys()
     print(f"soak of {options.minutes:g} minutes, seed {seed}", flush=True)
     stop = _interruptible()
     with contextlib.ExitStack() as stack:

@@ -12,6 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+from integration.commands import execute
 from kinesis_sdk.testing import start_server_process
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -23,13 +24,7 @@ SOAK = [sys.executable, "-m", "integration.endtoend.soak"]
 
 def test_each_thing_once() -> None:
     minutes, seed = os.environ.get("SOAK_MINUTES", "1.25"), os.environ.get("SOAK_SEED", "1")
-    result = subprocess.run(
-        [*SOAK, "--minutes", minutes, "--seed", seed],
-        capture_output=True,
-        text=True,
-        timeout=60 * float(minutes) + LIMIT,
-        check=False,
-    )
+    result = execute([*SOAK, "--minutes", minutes, "--seed", seed], timeout=60 * float(minutes) + LIMIT)
     print(result.stdout)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.rstrip().endswith("PASSED")

@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 
+from integration.commands import execute
 from integration.stored import stored_records
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
@@ -66,15 +67,7 @@ class Account:
 
     def run(self, example: str, *arguments: str, folder: Path) -> str:
         """Run a program of `examples/` to its end, and return its output."""
-        done = subprocess.run(
-            [sys.executable, EXAMPLES / example, *arguments],
-            check=False,
-            cwd=folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-        )
+        done = execute([sys.executable, EXAMPLES / example, *arguments], cwd=folder, env=self.environment)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -21,6 +21,7 @@ import pytest
 
 from benchmarks.bench_producer import PACKAGES
 from benchmarks.jvm_connector import COMMIT, SPARK, jar_path
+from integration.commands import execute
 from integration.examples.peers import PINS, peers
 from integration.examples.support import BIN, EXAMPLES, ROOT, TIMEOUT, Account, environment_for
 from integration.localstack.install import CannotInstallError
@@ -208,17 +209,13 @@ def test_a_processor_of_async_kinesis_cannot_open_aggregates(tmp_path: Path) -> 
     python = installed(peers)
     record = aggregate(0, [(f"customer-{number}", b'{"total": 12}') for number in range(2)])
     (tmp_path / "data").write_bytes(record["Data"])
-    done = subprocess.run(
+    done = execute(
         [
             python,
             "-c",
             "from kinesis import JsonProcessor\nprint(list(JsonProcessor().parse(open('data', 'rb').read())))",
         ],
-        check=False,
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
     )
     assert done.returncode == 1
     assert "UnicodeDecodeError" in done.stderr

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from integration.commands import CLI, execute
 from integration.incidents.fleet import (
     APPLICATION,
-    COMMAND,
     ERROR,
     HANG_UP,
     POISON,
@@ -160,10 +159,11 @@ def _full_disk(fleet: Fleet) -> None:
     records = fleet.folder / "unsent.ndjson"
     records.write_text("".join(f'{{"id": "{number}"}}\n' for number in range(500)))
     fleet.fault(kind="partial", operation="PutRecords")
-    result = subprocess.run(
+    # A limit on the size of files acts like a full disk: the rest of a write is rejected.
+    result = execute(
         [
             *(
-                *COMMAND,
+                *CLI,
                 "put",
                 STREAM,
                 str(records),
@@ -179,10 +179,6 @@ def _full_disk(fleet: Fleet) -> None:
             *("--endpoint-url", fleet.endpoint_url),
         ],
         cwd=fleet.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        # A limit on the size of files acts like a full disk: the rest of a write is rejected.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (32_768, 32_768)),
     )
     (fleet.folder / "put.log").write_text(f"{result.stdout}{result.stderr}exit {result.returncode}\n")

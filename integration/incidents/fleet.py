@@ -7,13 +7,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from integration.commands import CLI, KEYS
 from kinesis_sdk.testing import start_server_process
 from tests import HANG
 
@@ -22,15 +23,8 @@ STREAM = "orders"
 SHARDS = 4
 TARGET = "shardId-000000000002"
 """The shard that incidents affect."""
-ENVIRONMENT = {
-    "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true",
-    # The terminal's locale must not break a record that a view prints.
-    "PYTHONIOENCODING": "utf-8",
-}
-COMMAND = (sys.executable, "-m", "kinesis_sdk.cli")
+# The terminal's locale must not break a record that a view prints.
+ENVIRONMENT = {**KEYS, "PYTHONIOENCODING": "utf-8"}
 POISON = b"poison"
 HANG_UP = b"hang"
 ERROR = "cannot read the amount 'twelve'"
@@ -255,7 +249,7 @@ class Fleet:
         self.metrics_url = str(self.workers.wait_for(lambda line: line["event"] == "metrics")["url"])
 
     def _run(self) -> Child:
-        command = (*COMMAND, "run", "handler:handle", "--stream", STREAM, "--app", APPLICATION)
+        command = (*CLI, "run", "handler:handle", "--stream", STREAM, "--app", APPLICATION)
         options = ("--processes", "2", "--health-port", "0", "--metrics-port", "0", "--config", "fleet.toml")
         where = ("--initial-position", "TRIM_HORIZON", "--endpoint-url", self.endpoint_url, "--json")
         return Child((*command, *options, *where), self.folder / "run.log", self.folder)
@@ -300,7 +294,7 @@ class Fleet:
     def start_exporter(self) -> tuple[Child, str]:
         """Start `kinesis-sdk exporter`; return it with the address of its metrics."""
         arguments = ("exporter", APPLICATION, "--port", "0", "--endpoint-url", self.endpoint_url, "--json")
-        exporter = Child((*COMMAND, *arguments), self.folder / "exporter.log", self.folder)
+        exporter = Child((*CLI, *arguments), self.folder / "exporter.log", self.folder)
         try:
             return exporter, str(exporter.wait_for(lambda line: "url" in line)["url"])
         except BaseException:
@@ -354,17 +348,7 @@ class Fleet:
 def start_fleet(folder: Path, settings: str = "") -> Iterator[Fleet]:
     """Start a fleet, wait until it works, and end it after the with statement. The arguments are `Fleet`'s."""
     with contextlib.ExitStack() as stack:
-        before = {name: os.environ.get(name) for name in ENVIRONMENT}
-        os.environ.update(ENVIRONMENT)
-
-        def restore() -> None:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
-
-        stack.callback(restore)
+        stack.enter_context(mock.patch.dict(os.environ, ENVIRONMENT))
         server = stack.enter_context(
             start_server_process("--create-stream", f"{STREAM}:{SHARDS}", own_session=True)
         )

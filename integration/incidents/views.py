@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from integration import prometheus
-from integration.incidents.fleet import APPLICATION, COMMAND, STREAM, TARGET, Child, Fleet
+from integration.commands import CLI, execute
+from integration.incidents.fleet import APPLICATION, STREAM, TARGET, Child, Fleet
 
 VIEWS = ("explain", "show", "lag", "top", "console", "exporter", "alerts", "doctor", "ready", "log")
 """The columns of the table. `alerts` is a real Prometheus; `ready` and `log` come from `kinesis-sdk run`."""
@@ -236,15 +237,13 @@ class Watch:
         return self._exporter_url
 
     def _start(self, name: str, *arguments: str) -> Child:
-        child = Child((*COMMAND, *arguments), self._fleet.folder / f"{name}.log", self._fleet.folder)
+        child = Child((*CLI, *arguments), self._fleet.folder / f"{name}.log", self._fleet.folder)
         self._stack.callback(child.end)
         return child
 
     def _run(self, arguments: tuple[str, ...], read: Callable[[Mapping[str, Any]], Answer]) -> Answer | None:
         try:
-            result = subprocess.run(
-                (*COMMAND, *arguments), capture_output=True, text=True, timeout=_PATIENCE, check=False
-            )
+            result = execute((*CLI, *arguments), timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             return Answer(time.monotonic(), frozenset({"hangs"}))
         if not result.stdout.strip():

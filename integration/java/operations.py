@@ -7,12 +7,12 @@ exactly what was requested, skips omitted exactly what they showed, nothing else
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import tempfile
 from pathlib import Path
 
+from integration.commands import set_keys
 from integration.java.evidence import TableWatch
 from integration.java.processes import Stage, open_stage
 from integration.java.steered import OURS, SteeredFleet
@@ -94,9 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--logs", type=Path, help="keep logs and journals in this folder")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(name, "test")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    set_keys()
     print(f"{options.count} operations on {', '.join(FLEET)}, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="operations-") as scratch:
         folder = options.logs or Path(scratch)

@@ -17,6 +17,7 @@ from typing import Any
 
 import boto3
 
+from integration.commands import CLI, KEYS
 from integration.java import install as kcl
 from integration.java.journal import Reader
 from integration.localstack.install import install as install_localstack
@@ -216,11 +217,8 @@ class Stage:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
         return {
             **kept,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
+            **KEYS,
             "AWS_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_ENDPOINT_URL_KINESIS": self.kinesis_url,
             "AWS_ENDPOINT_URL_DYNAMODB": self._dynamodb_url,
             "AWS_ENDPOINT_URL_CLOUDWATCH": self.kinesis_url,
@@ -348,7 +346,7 @@ class Stage:
             "--properties-file", file, "--log-configuration", self._logback(),
         ]  # fmt: skip
         if ours:
-            command = [sys.executable, "-m", "kinesis_sdk.cli", "multilang", file, *arguments]
+            command = [*CLI, "multilang", file, *arguments]
         log = self._file(application, f"{name}.log")
         return self._add(name, application, Guarded(command, log, env=self.environment(), cwd=cwd))
 

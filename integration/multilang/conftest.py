@@ -28,11 +28,8 @@ def aws_kcl() -> Path:
 
 
 @pytest.fixture
-def stage(tmp_path, monkeypatch):
+def stage(tmp_path):
     """Provide an account of its own; skips without Java 17 and Node."""
-    for name, value in (("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with ExitStack() as stack:
         with or_skip("the real KCL", "REQUIRE_KCL"):
             made = stack.enter_context(open_stage(tmp_path, "--no-throttle", fake_dynamodb=True))

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.commands import CLI
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -96,7 +97,7 @@ class Scene:
         file.write_bytes(text.encode("latin-1", errors="backslashreplace"))  # as Java properties are
         log = self.folder / f"daemon{number}.log"
         self.logs.append(log)
-        command = [sys.executable, "-m", "kinesis_sdk.cli", "multilang", str(file)]
+        command = [*CLI, "multilang", str(file)]
         with log.open("wb") as output:
             daemon = subprocess.Popen(
                 [*command, "--endpoint-url", self.server.endpoint_url, *options],

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import boto3
 import pytest
 
+from integration.commands import CLI, execute
 from integration.waiting import eventually
 from kinesis_sdk.testing import start_server_process
 from tests import HANG
 from tests.cli.web.generated import HOSTILE
-
-COMMAND = [sys.executable, "-m", "kinesis_sdk.cli"]
 
 
 @contextmanager
 def console(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start the command, and return it with the address that it prints."""
     with subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*CLI, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             assert process.stdout is not None
@@ -45,8 +41,7 @@ def console(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 @pytest.fixture(scope="module")
 def orders() -> Iterator[str]:
     """A fake AWS with the stream ``orders``, hostile records, and the lease table that a worker left behind."""
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    with mock.patch.dict(os.environ, keys), start_server_process("--create-stream", "orders:2") as server:
+    with start_server_process("--create-stream", "orders:2") as server:
         kinesis = boto3.client("kinesis", endpoint_url=server.endpoint_url)
         for n in range(20):
             kinesis.put_record(StreamName="orders", PartitionKey=f"{n} {HOSTILE}", Data=HOSTILE.encode())
@@ -154,9 +149,7 @@ def test_a_poison_record_is_opened_tried_again_and_left_out_by_buttons(
 def test_a_port_that_is_taken_is_an_error_of_one_line(orders: str) -> None:
     with console("ui", "--port", "0", "--endpoint-url", orders) as (_, url):
         port = url.rstrip("/").rpartition(":")[2]
-        second = subprocess.run(
-            [*COMMAND, "ui", "--port", port], capture_output=True, text=True, timeout=HANG, check=False
-        )
+        second = execute([*CLI, "ui", "--port", port])
     assert second.returncode == 3
     assert second.stderr.startswith(f"Error: cannot listen on 127.0.0.1 port {port}")
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from urllib.parse import urlsplit
 
+from integration.commands import execute
 from integration.examples.support import EXAMPLES, ROOT, records_of
 from integration.java import install as kcl
 from integration.java import maven
@@ -38,15 +39,7 @@ def test_both_programs_store_and_print_the_same(tls_stage, tmp_path):
     )
     printed = []
     for number, command in enumerate(commands, start=1):
-        done = subprocess.run(
-            command,
-            check=False,
-            cwd=tmp_path,
-            env={**stage.environment(), "PYTHONPATH": os.fspath(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-        )
+        done = execute(command, cwd=tmp_path, env={**stage.environment(), "PYTHONPATH": os.fspath(ROOT)})
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         records = records_of(stage.kinesis, "orders")
         assert [(record.partition_key, bytes(record.data)) for record in records] == [

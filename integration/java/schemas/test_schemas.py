@@ -39,10 +39,7 @@ def java(endpoint, tmp_path_factory):
 
 
 @pytest.fixture
-def registry(endpoint, monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-
+def registry(endpoint):
     def make(**settings):
         return GlueSchemaRegistry(
             endpoint_url=endpoint, region_name="us-east-1", auto_registration=True, **settings
