@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from integration.guarded import Guarded, await_port, free_port
+from integration.waiting import eventually
 from tests import HANG
 
 RULES = Path(__file__).parents[1] / "grafana" / "alerts.yml"
@@ -33,6 +33,13 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self.url = url
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=HANG):
+                return True
+        except OSError:
+            return False
 
     def get(self, path: str, **query: str) -> Any:
         """Return the response of its API."""
@@ -116,36 +123,21 @@ def start_prometheus(folder: Path, targets: Mapping[str, str]) -> Iterator[Prome
     path = folder / "prometheus.yml"
     path.write_text(json.dumps(configuration))  # JSON is YAML
     # It cannot choose a port and report it. If another program takes this port before it listens, it ends.
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    log = folder / "prometheus.log"
-    with log.open("wb") as printed:
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={path}",
-                f"--storage.tsdb.path={folder / 'prometheus'}",
-                f"--web.listen-address={address}",
-            ],
-            stdout=printed,
-            stderr=printed,
-            start_new_session=True,
-        )
+    port, storage = free_port(), folder / "prometheus"
+    address = f"127.0.0.1:{port}"
+    process = Guarded(
+        (
+            "prometheus",
+            f"--config.file={path}",
+            f"--storage.tsdb.path={storage}",
+            f"--web.listen-address={address}",
+        ),
+        folder / "prometheus.log",
+    )
     try:
-        deadline = time.monotonic() + HANG
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5):
-                    break
-            except (OSError, urllib.error.URLError):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"Prometheus did not begin:\n{log.read_text()[-3000:]}") from None
-                time.sleep(0.1)
-        yield Prometheus(f"http://{address}")
+        await_port(process, port)
+        running = Prometheus(f"http://{address}")
+        eventually(running.is_ready, process.tail)
+        yield running
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.close()

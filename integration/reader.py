@@ -21,7 +21,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from pathlib import Path
 
 from integration.building import build
 from integration.commands import execute
+from integration.guarded import free_port
 from tests.readme import DOCS, README, Block, blocks
 
 PAGE = DOCS / "quickstart.md"
@@ -97,7 +97,7 @@ class Reader:
     def __init__(self, folder: Path, package: str, limits: Mapping[str, float] = LIMITS) -> None:
         self.times: dict[str, float] = {}
         self._folder, self._package, self._limits = folder, package, limits
-        self._port = str(_free_port())
+        self._port = str(free_port())
         self._first_lines: list[str] = []
         self._open: dict[str, subprocess.Popen[bytes]] = {}
         self._environment = _environment(folder)
@@ -294,12 +294,6 @@ def concepts_in(words: Sequence[str]) -> list[str]:
     """Return the concepts that occur in words of a page, in the order of `CONCEPTS`."""
     text = " ".join(words)
     return [name for name, pattern in CONCEPTS.items() if re.search(rf"\b(?:{pattern})", text, re.IGNORECASE)]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def table(times: Mapping[str, float]) -> str:

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from integration.commands import execute
+from integration.guarded import free_port
 from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
 from tests.readme import DOCS, ROOT, Block, blocks
 
@@ -41,9 +41,7 @@ class Reader:
         self._url = ""
         self._typed: list[str] = []
         self._printed = ""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
 
     def __enter__(self) -> Reader:
         return self

