@@ -9,8 +9,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import kinesis_sdk
 import kinesis_sdk.consumer
 import kinesis_sdk.metrics
@@ -21,7 +19,7 @@ from integration.spark.environments import NEWEST, OLDEST
 from kinesis_sdk import StreamSpec
 from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, README, ROOT, Block, blocks
 from tools import sizes
-from tools.docs_examples import text_of, with_files
+from tools.docs_examples import with_files
 from tools.docs_reference import CONFIGS
 
 PAGES = [
@@ -85,25 +83,6 @@ def everything() -> list[tuple[str, Block]]:
         for block in blocks(page=page)
         if block.language in kinds
     ]
-
-
-def test_a_block_takes_parts_of_a_file() -> None:
-    whole = text_of("tools/docs_examples.py")
-    assert whole.startswith('"""Code of the pages')
-    parts = text_of("tools/docs_examples.py:imports,IMPORTS,pages")
-    assert parts.startswith("import ast\nimport re\n")
-    assert 'from pathlib import Path\n\nIMPORTS = "imports"\n\n\ndef pages() ->' in parts
-    assert "__future__" not in parts
-    assert parts.endswith('.rglob("*.md"))]\n')
-    page = '- so:\n\n  ```python title="tools/docs_examples.py:pages"\n  old\n  ```\n\n```python\nkept\n```\n'
-    filled = with_files(page)
-    assert filled.startswith('- so:\n\n  ```python title="tools/docs_examples.py:pages"\n  def pages() ->')
-    assert "old" not in filled
-    assert filled.endswith("  ```\n\n```python\nkept\n```\n")
-    assert with_files(filled) == filled
-    for wrong in ("tools/nothing.py", "tools/docs_examples.py:nothing"):
-        with pytest.raises(ValueError, match="nothing"):
-            text_of(wrong)
 
 
 NOT_INCLUDED = {

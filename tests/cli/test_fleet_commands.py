@@ -284,19 +284,6 @@ def test_an_unknown_lag_is_no_good_answer(any_account: Account) -> None:
     assert "No lag for 0000: starts at the tip of the shard when a worker first reads it." in result.stdout
 
 
-def test_leases_of_a_stopped_application(any_account: Account) -> None:
-    any_account.make("billing", "orders", 2)
-    listed = any_account.run("leases", "list", "billing")
-    assert listed.exit_code == 0
-    assert [line.split()[:2] for line in listed.stdout.splitlines()[3:]] == [
-        ["0000", "unowned"],
-        ["0001", "unowned"],
-    ]
-    shown = any_account.run("leases", "show", "billing")
-    assert shown.exit_code == 1
-    assert "✕ no worker: no worker owns any of the 2 leases: the application does not run" in shown.stdout
-
-
 def test_explain_takes_short_shards(any_account: Account) -> None:
     any_account.take(any_account.make("billing", "orders", 3), "w1", "w2")
     result = any_account.run(
@@ -327,20 +314,6 @@ def test_balance(any_account: Account) -> None:
     assert "██▒" in any_account.run("balance", "billing").stdout
     other = document(any_account.run("balance", "billing", "--separator", "-", "--json"))
     assert [group["group"] for group in other["groups"]] == ["zone"]
-
-
-def test_a_missing_table_is_wrong_usage(account: Account) -> None:
-    account.make("billing", "orders", 1)
-    for command in (["lag", "nothing"], ["leases", "show", "nothing"], ["balance", "nothing"]):
-        result = account.run(*command)
-        assert result.exit_code == 2
-        if account.is_sql:
-            assert (
-                "leases.db has no leases of the application 'nothing'. There are leases of: billing."
-                in result.stderr
-            )
-        else:
-            assert "the application 'nothing' has no lease table" in result.stderr
 
 
 def test_ids_of_other_programs_are_escaped(any_account: Account) -> None:

@@ -260,8 +260,10 @@ def test_ctrl_c_between_two_writes_tells_what_was_done_and_the_rest(operator, mo
     (rest,) = [line for line in result.stderr.splitlines() if line.startswith("The rest: kinesis-sdk ")]
     assert "--shard shardId-000000000001" in rest
     monkeypatch.setattr(DynamoDBLeaseTable, "send", send)
-    result = operator.run(*shlex.split(rest)[3:], "--yes", "--audit-log", str(operator.audit))
+    result = operator.run(*shlex.split(rest)[3:], "--yes", "--json", "--audit-log", str(operator.audit))
     assert result.exit_code == 0, result.stderr
+    (told,) = json.loads(result.stdout)["outcomes"]
+    assert (told["shard_id"], told["status"], told["noticed_by"]) == ("shardId-000000000001", "done", "a")
     fleet.run(5)
     times = Counter(int(data) for data in fleet.data())
     assert [times[number] for number in range(fleet.put_count)] == [1] * first + [2] * (

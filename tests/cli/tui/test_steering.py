@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,15 @@ def test_a_change_that_has_nothing_to_do_cannot_be_confirmed(world: World) -> No
     planned = world.plan("skip-to", "LATEST")
     assert planned.refused
     assert any("unchanged" in line for line in planned.lines)
+
+
+def test_a_move_to_a_worker_that_cannot_take_it_is_refused(world: World) -> None:
+    other = replace(world.lease, lease_key="shardId-000000000009", owner=None)
+    world.store.create_if_absent(other)
+    world.store.take(other, "old-kcl")
+    planned = world.plan("move", "old-kcl")
+    assert planned.refused
+    assert planned.lines[0].startswith("Refused: ")
 
 
 def test_who_leaves_does_not_wait_for_a_worker(world: World) -> None:

@@ -27,6 +27,19 @@ def get(account: Account, name: str) -> dict[str, Any] | None:
     return account.dynamodb.get_item(TableName="tab", Key=key(name)).get("Item")
 
 
+def test_a_query_has_a_condition_and_may_go_backwards(account: Account, code: Any) -> None:
+    account.table(sort=True)
+    for number in "123":
+        account.dynamodb.put_item(TableName="tab", Item={**key("a"), "sk": {"N": number}})
+    assert code(account.dynamodb.query, TableName="tab") == "ValidationException"
+    start = {**key("a"), "sk": {"N": "2"}}
+    condition = {"KeyConditionExpression": "pk = :a", "ExpressionAttributeValues": {":a": {"S": "a"}}}
+    found = account.dynamodb.query(
+        TableName="tab", ExclusiveStartKey=start, ScanIndexForward=False, **condition
+    )
+    assert [item["sk"]["N"] for item in found["Items"]] == ["1"]
+
+
 @pytest.mark.parametrize(
     ("expected", "holds"),
     [
