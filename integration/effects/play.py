@@ -106,7 +106,7 @@ class Run:
         self._kinesis = boto3.client("kinesis", endpoint_url=services.aws_url, config=Config(retries=retries))
         self._source = f"in-{self._stream}" if plan.relay else self._stream
         self._controls = [
-            StreamControl(self._kinesis, StreamId.parse(name), self._rng, lambda _: None)
+            StreamControl(self._kinesis, StreamId.parse(name), self._rng)
             for name in dict.fromkeys((self._source, self._stream))
         ]
         self._faults: Counter[str] = Counter()

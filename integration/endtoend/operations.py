@@ -119,11 +119,7 @@ def disturb(run: Run, operation: Operation) -> None:
     elif kind == "freeze":
         run.freeze_worker(operation.lasts)
     elif kind is not None and not run.stream.is_resharding:
-        count = len(run.stream.shards())
-        if count <= _FEWEST or (kind == "split" and count < _MOST):
-            run.stream.split()
-        else:
-            run.stream.merge()
+        run.stream.reshard(kind, _FEWEST, _MOST)
 
 
 def acquisitions_of(recorded: RecordedEvents) -> dict[tuple[str, int], Acquisition]:

@@ -50,16 +50,14 @@ def carry_out(action: Action, run: Run, wire: Wire) -> None:
 
 
 def _reshard(action: Action, run: Run) -> None:
-    count = len(run.stream.shards())
     if action.kind == "scale":
+        count = len(run.stream.shards())
         lowest, highest = max(_FEWEST, (count + 1) // 2), min(_MOST, count * 2)
         target = lowest + int(action.choice * (highest - lowest))
         if target != count:
             run.stream.scale(target)
-    elif count <= _FEWEST or (action.kind == "split" and count < _MOST):
-        run.stream.split()
     else:
-        run.stream.merge()
+        run.stream.reshard(action.kind, _FEWEST, _MOST)
 
 
 def soak(run: Run, proxy: Proxy, plan: list[Action], seconds: float, stop: StopFlag) -> Findings:

@@ -20,7 +20,11 @@ class StreamControl:
     """
 
     def __init__(
-        self, kinesis: Any, stream: StreamId, rng: random.Random, note: Callable[[str], None]
+        self,
+        kinesis: Any,
+        stream: StreamId,
+        rng: random.Random,
+        note: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._kinesis = kinesis
         self._stream = stream
@@ -78,6 +82,14 @@ class StreamControl:
             AdjacentShardToMerge=right.shard_id,
         )
         self._note(f"merged {left.shard_id} and {right.shard_id}")
+
+    def reshard(self, kind: str, fewest: int, most: int) -> None:
+        """Split or merge as ``kind`` says, unless the number of open shards would leave its bounds."""
+        count = len(self.shards())
+        if count <= fewest or (kind == "split" and count < most):
+            self.split()
+        else:
+            self.merge()
 
     def scale(self, target: int) -> None:
         """UpdateShardCount."""

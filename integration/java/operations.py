@@ -33,12 +33,8 @@ def disturb(fleet: SteeredFleet, operation: Operation) -> None:
         fleet.kill(operation.lasts)
     elif kind == "freeze":
         fleet.freeze(operation.lasts)
-    elif kind is not None and not fleet.is_resharding:
-        count = sum(shard.is_open for shard in fleet.shards())
-        if count <= _FEWEST or (kind == "split" and count < _MOST):
-            fleet.split()
-        else:
-            fleet.merge()
+    elif kind is not None and not fleet.stream.is_resharding:
+        fleet.stream.reshard(kind, _FEWEST, _MOST)
 
 
 def play(

@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
+from integration.endtoend.stream import StreamControl
 from integration.java.evidence import wait_for
 from integration.java.load import Load
 from integration.java.processes import QUICK, QUICK_2, Stage, WorkerProcess
@@ -17,7 +18,7 @@ from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.common.errors import ResourceNotFoundError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
@@ -42,6 +43,7 @@ class SteeredFleet:
             there is something to skip.
 
     Attributes:
+        stream: Splits and merges the stream.
         members: All workers that were started.
         operator: Steers the application.
         faults: What happened to workers, for the account.
@@ -68,9 +70,9 @@ class SteeredFleet:
         self._alive: list[WorkerProcess] = []
         self._frozen: list[tuple[float, float, WorkerProcess]] = []
         self._due: list[tuple[float, str]] = []
-        self._stream = StreamId.parse(name)
         self._store = DynamoDBLeaseStore(stage.dynamodb, name, sleep=time.sleep, monotonic=time.monotonic)
-        stage.kinesis.create_stream(StreamName=name, ShardCount=shards)
+        self.stream = StreamControl(stage.kinesis, StreamId.parse(name), self._rng, self._note)
+        self.stream.create(shards)
         self.members: list[WorkerProcess] = []
         self.faults: list[Fault] = []
         self.load = Load(stage, name, rate=rate, aggregation_enabled=False)
@@ -81,9 +83,13 @@ class SteeredFleet:
             folder,
             failover_time=10.0,
             sleep=self.go_on,
-            note=lambda text: print(f"{time.monotonic() % 10_000:8.1f} {text}"),
+            note=self._note,
             offset=time.monotonic() - time.time(),
         )
+
+    @staticmethod
+    def _note(text: str) -> None:
+        print(f"{time.monotonic() % 10_000:8.1f} {text}")
 
     def __enter__(self) -> SteeredFleet:
         self.load.__enter__()
@@ -103,7 +109,7 @@ class SteeredFleet:
 
     def shards(self) -> list[Shard]:
         """Return all shards of the stream."""
-        return list_shards(self._stage.kinesis, self._stream)
+        return self.stream.shards(only_open=False)
 
     def workers(self) -> list[str]:
         """Return the workers that should be alive."""
@@ -181,7 +187,7 @@ class SteeredFleet:
         worker = self._pick()
         if worker is None:
             return
-        print(f"{time.monotonic() % 10_000:8.1f} killed {worker.name}")
+        self._note(f"killed {worker.name}")
         now = time.monotonic()
         self.faults.append(Fault(worker.name, now, now))
         self._alive.remove(worker)
@@ -193,37 +199,9 @@ class SteeredFleet:
         worker = self._pick()
         if worker is None:
             return
-        print(f"{time.monotonic() % 10_000:8.1f} froze {worker.name} for {seconds:.1f} s")
+        self._note(f"froze {worker.name} for {seconds:.1f} s")
         worker.process.signal(SIGSTOP)
         self._frozen.append((time.monotonic(), time.monotonic() + seconds, worker))
-
-    def split(self) -> None:
-        """Split the widest open shard."""
-        shard = max(self._open(), key=lambda one: one.hash_key_range.end - one.hash_key_range.start)
-        middle = (shard.hash_key_range.start + shard.hash_key_range.end) // 2 + 1
-        self._stage.kinesis.split_shard(
-            StreamName=self._name, ShardToSplit=shard.shard_id, NewStartingHashKey=str(middle)
-        )
-        print(f"{time.monotonic() % 10_000:8.1f} split {shard.shard_id}")
-
-    def merge(self) -> None:
-        """Merge two open neighbours."""
-        ordered = sorted(self._open(), key=lambda one: one.hash_key_range.start)
-        place = self._rng.randrange(len(ordered) - 1)
-        left, right = ordered[place], ordered[place + 1]
-        self._stage.kinesis.merge_shards(
-            StreamName=self._name, ShardToMerge=left.shard_id, AdjacentShardToMerge=right.shard_id
-        )
-        print(f"{time.monotonic() % 10_000:8.1f} merged {left.shard_id} and {right.shard_id}")
-
-    def _open(self) -> list[Shard]:
-        return [shard for shard in self.shards() if shard.is_open]
-
-    @property
-    def is_resharding(self) -> bool:
-        """Whether a reshard is in progress, so that Kinesis would reject another one."""
-        summary = self._stage.kinesis.describe_stream_summary(StreamName=self._name)
-        return summary["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE"
 
     def calm(self) -> None:
         """Resume all frozen workers, and start the ones that are due."""

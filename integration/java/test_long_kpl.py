@@ -8,18 +8,20 @@ The KCL's own code is the judge. PutRecords takes 0.2 s here, so that aggregates
 from __future__ import annotations
 
 import itertools
+import random
 import time
 
 import pytest
 
+from integration.endtoend.stream import StreamControl
 from integration.java.books import read_stream
 from integration.java.evidence import wait_for
 from integration.java.kpl.conftest import _tls_account, tls_stage
 from integration.java.kpl.install import JUDGE, KPL, OLD_KPL
 from integration.java.kpl.judge import deaggregate
 from integration.java.kpl.producer import Kpl, plan
-from integration.java.scenes import open_shards
 from kinesis_sdk import Producer
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import ServerProcess
 
 __all__ = ["_tls_account", "tls_stage"]
@@ -30,27 +32,11 @@ RESHARDS = 6
 """Splits and merges, in turn, evenly over the records."""
 
 
-def is_active(stage, stream):
-    summary = stage.kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
-    return summary["StreamStatus"] == "ACTIVE"
-
-
 def reshard(stage, stream, number):
-    """Split the widest shard, or merge the first two neighbours."""
-    wait_for(lambda: is_active(stage, stream), 60, "the stream is ACTIVE")
-    shards = sorted(open_shards(stage, stream), key=lambda one: int(one["HashKeyRange"]["StartingHashKey"]))
-    if number % 2:
-        stage.kinesis.merge_shards(
-            StreamName=stream, ShardToMerge=shards[0]["ShardId"], AdjacentShardToMerge=shards[1]["ShardId"]
-        )
-        return
-    bounds = [
-        [int(one["HashKeyRange"][end]) for end in ("StartingHashKey", "EndingHashKey")] for one in shards
-    ]
-    shard, (low, high) = max(zip(shards, bounds, strict=True), key=lambda pair: pair[1][1] - pair[1][0])
-    stage.kinesis.split_shard(
-        StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((low + high) // 2)
-    )
+    """Split the widest shard, or merge two neighbours."""
+    control = StreamControl(stage.kinesis, StreamId.parse(stream), random.Random(number))
+    wait_for(lambda: not control.is_resharding, 60, "the stream is ACTIVE")
+    (control.merge if number % 2 else control.split)()
 
 
 def put_all(stage, stream, entries, put):

@@ -115,9 +115,9 @@ def test_every_recipe(stage, tmp_path, version):
 
         begin = datetime.now(timezone.utc)
         fleet.go_on(3)
-        fleet.split()
+        fleet.stream.split()
         fleet.go_on(12)
-        fleet.merge()
+        fleet.stream.merge()
         fleet.go_on(12)
         plan = change(lambda: plan_rewind(desk, begin), wait=0.0)
         assert len(plan.changes) >= 6, (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shlex
 import sys
@@ -10,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from integration.endtoend.stream import StreamControl
 from integration.java.processes import QUICK, Stage, WorkerProcess
 from integration.multilang.conversations import Conversation, conversations
 from kinesis_sdk.common.aggregate_writer import Aggregate
+from kinesis_sdk.common.stream import StreamId
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -177,31 +180,9 @@ def logs(*daemons: Tapped) -> Callable[[], str]:
     return lambda: "\n\n".join(f"{daemon.worker.name}: {daemon.log()}" for daemon in daemons)
 
 
-def _open_shards(stage: Stage, stream: str) -> list[tuple[int, int, str]]:
-    """Return first hash key, last hash key and id of each open shard."""
-    return sorted(
-        (
-            int(shard["HashKeyRange"]["StartingHashKey"]),
-            int(shard["HashKeyRange"]["EndingHashKey"]),
-            shard["ShardId"],
-        )
-        for shard in stage.kinesis.list_shards(StreamName=stream)["Shards"]
-        if "EndingSequenceNumber" not in shard["SequenceNumberRange"]
-    )
-
-
-def split(stage: Stage, stream: str) -> None:
-    """Split the widest open shard in the middle."""
-    low, high, shard = max(_open_shards(stage, stream), key=lambda one: one[1] - one[0])
-    stage.kinesis.split_shard(
-        StreamName=stream, ShardToSplit=shard, NewStartingHashKey=str((low + high) // 2)
-    )
-
-
-def merge(stage: Stage, stream: str) -> None:
-    """Merge the first two open shards."""
-    (_, _, first), (_, _, second), *_ = _open_shards(stage, stream)
-    stage.kinesis.merge_shards(StreamName=stream, ShardToMerge=first, AdjacentShardToMerge=second)
+def control(stage: Stage, stream: str) -> StreamControl:
+    """Return what splits and merges the shards of a stream."""
+    return StreamControl(stage.kinesis, StreamId.parse(stream), random.Random(1))
 
 
 def in_our_name(source: str) -> str:

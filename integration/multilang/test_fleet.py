@@ -8,7 +8,7 @@ import time
 from integration.java.evidence import wait_for
 from integration.java.load import Load
 from integration.multilang import accounts
-from integration.multilang.scene import Tapped, has_work, logs, lost, merge, split
+from integration.multilang.scene import Tapped, control, has_work, logs, lost
 from tests import HANG
 
 FAILOVER = {"failoverTimeMillis": 3000}
@@ -39,14 +39,14 @@ def test_reshards_a_kill_and_a_freeze(stage, children):
     with Load(stage, stream, rate=300) as load:
         for daemon in (a, b):
             wait_for(has_work(daemon), HANG, logs(a, b))
-        split(stage, stream)
+        control(stage, stream).split()
         time.sleep(2)
-        merge(stage, stream)
+        control(stage, stream).merge()
         time.sleep(1)
         a.worker.kill()
         c = start("c")
         wait_for(has_work(c), HANG, logs(b, c))
-        split(stage, stream)
+        control(stage, stream).split()
 
         # While b is frozen, c takes its leases. When it wakes up, its children hear that they are gone.
         b.worker.process.signal(signal.SIGSTOP)

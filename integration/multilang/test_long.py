@@ -8,7 +8,7 @@ import time
 from integration.java.evidence import wait_for
 from integration.java.load import Load
 from integration.multilang import accounts
-from integration.multilang.scene import Tapped, has_work, logs, lost, merge, split
+from integration.multilang.scene import Tapped, control, has_work, logs, lost
 from tests import HANG
 
 
@@ -55,16 +55,16 @@ def test_a_mixed_fleet_with_kills_and_freezes_of_each_kind(stage, children):
         working("java-1")
         ours = start("ours-1", ours=True)
         working("ours-1")
-        split(stage, stream)
+        control(stage, stream).split()
         time.sleep(5)
         print(f"froze the Java daemon with {freeze(java)} shards")
-        merge(stage, stream)
+        control(stage, stream).merge()
         time.sleep(10)
         print(f"froze our daemon with {freeze(ours)} shards")
         java.worker.kill()
         start("java-2", ours=False)
         time.sleep(20)
-        split(stage, stream)
+        control(stage, stream).split()
         ours.worker.kill()
         working("java-2")
         second = start("ours-2", ours=True)
