@@ -6,12 +6,11 @@ from operator import attrgetter
 from typing import TypeAlias
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.fleet import reader as reader_module
 from kinesis_sdk.admin.fleet.calls import CallCounter
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -19,6 +18,7 @@ from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.cli.invoking import invoke
 
 Store: TypeAlias = "DynamoDBLeaseStore | SqlLeaseStore"
 
@@ -61,5 +61,5 @@ class Account:
         for lease, worker in zip(sorted(store.list(), key=attrgetter("lease_key")), workers, strict=False):
             store.take(lease, worker)
 
-    def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, list(arguments))
+    def run(self, *arguments: str, code: int = 0) -> Result:
+        return invoke(*arguments, code=code)

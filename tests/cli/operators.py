@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
 from kinesis_sdk.cli import steer
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from tests.admin.changes.operators import SteeredFleet
+from tests.cli.invoking import invoke
 
 
 class Operator:
     def __init__(self, fleet, tmp_path):
         self.fleet, self.audit = fleet, tmp_path / "audit.jsonl"
 
-    def run(self, *arguments, stdin=""):
-        return CliRunner().invoke(cli, [*arguments], input=stdin)
+    def run(self, *arguments, code=0):
+        return invoke(*arguments, code=code)
 
-    def change(self, *arguments):
-        return self.run(*arguments, "--yes", "--stream", "orders", "--audit-log", str(self.audit))
+    def change(self, *arguments, code=0):
+        more = ("--yes", "--stream", "orders", "--audit-log", str(self.audit))
+        return self.run(*arguments, *more, code=code)
 
 
 @pytest.fixture

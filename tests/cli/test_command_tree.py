@@ -8,12 +8,11 @@ from collections import defaultdict
 
 import click
 import pytest
-from click.testing import CliRunner
 
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import DURATION
 from kinesis_sdk.testing.__main__ import build_parser
 from tests.cli.commands import ALL
+from tests.cli.invoking import invoke
 
 SHARED = ("--json", "--region", "--profile", "--endpoint-url")
 
@@ -127,7 +126,7 @@ def test_commands_that_change_nothing_ask_nothing() -> None:
 
 @pytest.mark.parametrize("group", ["", "stream", "leases", "worker", "dlq"])
 def test_the_list_of_commands_is_in_whole_sentences(group: str) -> None:
-    result = CliRunner().invoke(cli, [*group.split(), "--help"])
+    result = invoke(*group.split(), "--help")
     listed = result.output.partition("Commands:")[2].splitlines()
     assert len(listed) > 3
     assert not [line for line in listed if line.rstrip().endswith(("...", "…"))]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kinesis_sdk.cli.application import ApplicationOptions
 from kinesis_sdk.cli.main import cli
@@ -15,6 +15,7 @@ from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.run import command as run_module
 from kinesis_sdk.cli.run.config_file import read_file
 from kinesis_sdk.common.errors import ConfigError
+from tests.cli.invoking import invoke
 
 FILE = """
 max_threads = 3
@@ -57,8 +58,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
+def run(*arguments: str, code: int | None = None) -> Result:
+    return invoke(*arguments, code=code)
 
 
 OF_FILE = {
@@ -115,8 +116,7 @@ def test_the_account_of_the_file_has_priority_over_the_aws_settings_of_the_envir
 def test_another_application_than_the_file_s_is_refused(
     command: list[str], label: str, file: str, opened: dict[str, Any], sources: list[Any]
 ) -> None:
-    result = run(*command, "--config", file)
-    assert result.exit_code == 2, result.output
+    result = run(*command, "--config", file, code=2)
     assert (
         f"the file of --config is of application 'billing', not of 'other': leave {label} out, or give the options of "
         "'other' without --config" in " ".join(result.output.split())
@@ -204,8 +204,7 @@ def test_unknown_names_and_wrong_values_are_errors(
 ) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text)
-    result = run(*command, "--config", str(path))
-    assert result.exit_code == 2, result.output
+    result = run(*command, "--config", str(path), code=2)
     assert message in result.output
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kinesis_sdk.cli import dlq
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.dead_letters import FileDeadLetters, State
 from kinesis_sdk.testing import VirtualClock
+from tests.cli.invoking import invoke
 from tests.dead_letters.letters import letter
 
 Run = Callable[..., Result]
@@ -38,13 +38,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def run(place: str, tmp_path: Path) -> Run:
-    def invoke(command: str, *arguments: str, text: str | None = None) -> Result:
+    def run(command: str, *arguments: str, code: int = 0, text: str | None = None) -> Result:
         change = ["--audit-log", f"{tmp_path}/audit.jsonl"] if command in ("replay", "drop") else []
-        result = CliRunner().invoke(cli, ["dlq", command, place, *arguments, *change], input=text)
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result
+        return invoke("dlq", command, place, *arguments, *change, code=code, input=text)
 
-    return invoke
+    return run
 
 
 def states(place: str) -> list[str]:
@@ -91,10 +89,9 @@ def test_a_payload_is_shown_only_if_asked_for(run: Run) -> None:
     document = json.loads(run("show", identity, "--payload", "--json").output)
     assert document["payload"] == {"encoding": "text", "data": "secret", "truncated": False}
     assert document["headers"] == {"tenant;b64": "Yf8="}
-    missing = run("show", "0" * 16)
-    assert missing.exit_code == 3
+    missing = run("show", "0" * 16, code=3)
     assert "has no letter" in missing.output
-    assert run("show", "5").exit_code == 2
+    run("show", "5", code=2)
 
 
 def test_a_replay_shows_its_plan_asks_and_is_in_the_audit_log(
@@ -110,11 +107,9 @@ def test_a_replay_shows_its_plan_asks_and_is_in_the_audit_log(
     assert f"Command: kinesis-sdk dlq replay {place} --all --handler dlq_handler:handle" in planned.output
     document = json.loads(run(*replay, "--dry-run", "--json").stdout)
     assert (document["letters"], document["done"]) == (4, None)
-    refused = run(*replay, text="")
-    assert refused.exit_code == 4
+    run(*replay, text="", code=4)
     assert set(states(place)) == {"open"}
-    done = run(*replay, "--yes")
-    assert done.exit_code == 1
+    done = run(*replay, "--yes", code=1)
     assert "3 of 4 dead letters replayed, 1 failed (KeyError) and are open again." in done.output
     assert "secret" not in done.output
     import dlq_handler  # type: ignore[import-not-found]
@@ -136,8 +131,7 @@ def test_ctrl_c_says_how_far_it_came_and_how_to_go_on(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "dlq_slow.py").write_text("def handle(batch):\n    raise KeyboardInterrupt\n")
-    stopped = run("replay", "--error", "ValueError", "--handler", "dlq_slow:handle", "--yes")
-    assert stopped.exit_code == 130
+    stopped = run("replay", "--error", "ValueError", "--handler", "dlq_slow:handle", "--yes", code=130)
     assert "Interrupted: 0 of 3 dead letters replayed." in stopped.output
     assert f"The rest: kinesis-sdk dlq replay {place} --error ValueError" in stopped.output
     assert states(place)[0] == State.REPLAYING.value
@@ -148,7 +142,7 @@ def test_ctrl_c_says_how_far_it_came_and_how_to_go_on(
 
 
 def test_letters_are_dropped(run: Run, place: str) -> None:
-    assert run("drop", "--error", "ValueError", "--yes").exit_code == 0
+    run("drop", "--error", "ValueError", "--yes")
     assert len(states(place)) == 1
     document = json.loads(run("drop", "--all", "--yes", "--json").stdout)
     assert (document["letters"], document["done"], document["target"]) == (1, 1, None)
@@ -170,8 +164,7 @@ def test_letters_are_dropped(run: Run, place: str) -> None:
     ],
 )
 def test_a_wrong_choice_is_a_usage_error(run: Run, place: str, wrong: list[str]) -> None:
-    result = run(*wrong, "--yes")
-    assert result.exit_code == 2
+    run(*wrong, "--yes", code=2)
     assert set(states(place)) == {"open"}
 
 
@@ -179,7 +172,6 @@ def test_a_place_may_come_from_the_environment_and_must_be_one(
     monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setenv("KINESIS_SDK_DEAD_LETTERS", place)
-    assert "ValueError" in CliRunner().invoke(cli, ["dlq", "list"]).output
-    wrong = CliRunner().invoke(cli, ["dlq", "list", "letters"])
-    assert wrong.exit_code == 2
+    assert "ValueError" in invoke("dlq", "list").output
+    wrong = invoke("dlq", "list", "letters", code=2)
     assert "'sqlite:///letters.db'" in wrong.output

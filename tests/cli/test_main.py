@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from click.testing import CliRunner
 
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.producer import ProducerStats
@@ -18,6 +17,7 @@ from kinesis_sdk.testing.accounting.verify import RunResult
 from kinesis_sdk.testing.demo import runner as demo_runner
 from kinesis_sdk.testing.demo.options import DemoOptions
 from kinesis_sdk.testing.demo.report import DemoReport, make_report
+from tests.cli.invoking import invoke
 
 
 def report(*, exactly_once: bool = True, clean_stop: bool = True, **changes: Any) -> DemoReport:
@@ -69,10 +69,10 @@ def test_exit_status_says_whether_anything_was_lost(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], passed: bool
 ) -> None:
     monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report(**changes))
-    plain = CliRunner().invoke(cli, ["demo"])
-    assert plain.exit_code == (0 if passed else 1)
+    code = 0 if passed else 1
+    plain = invoke("demo", code=code)
     assert ("PASSED" in plain.output) is passed
-    machine = CliRunner().invoke(cli, ["demo", "--json"])
+    machine = invoke("demo", "--json", code=code)
     assert json.loads(machine.output)["passed"] is passed
 
 
@@ -84,20 +84,18 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         return report()
 
     monkeypatch.setattr(demo_runner, "run_demo", run)
-    CliRunner().invoke(
-        cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1", "--duration", "5s"]
-    )
+    invoke("demo", "--stream", "orders", "--repeat", "3", "--workers", "1", "--duration", "5s")
     assert seen[0].stream == "orders"
     assert seen[0].repeat == 3
     assert seen[0].duration == 5
     assert not seen[0].split_shard, "an existing stream is not resharded"
     assert not seen[0].kill_worker, "the only worker is not killed"
-    CliRunner().invoke(cli, ["demo"])
+    invoke("demo")
     assert (seen[1].split_shard, seen[1].kill_worker) == (True, True)
     assert (seen[1].freeze_worker, seen[1].lose_responses, seen[1].exactly_once) == (True, True, True)
-    CliRunner().invoke(cli, ["demo", "--no-split-shard", "--no-kill-worker", "--no-exactly-once"])
+    invoke("demo", "--no-split-shard", "--no-kill-worker", "--no-exactly-once")
     assert (seen[2].split_shard, seen[2].kill_worker, seen[2].exactly_once) == (False, False, False)
-    CliRunner().invoke(cli, ["demo", "--workers", "2", "--endpoint-url", "http://localhost:4566"])
+    invoke("demo", "--workers", "2", "--endpoint-url", "http://localhost:4566")
     assert not seen[3].freeze_worker, "another worker has to take over from the killed one"
     assert not seen[3].lose_responses, "only the fake that the demo starts can do that"
 
@@ -105,11 +103,10 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_demo_without_sqlalchemy_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report(exactly_once=False))
-    result = CliRunner().invoke(cli, ["demo"])
-    assert result.exit_code == 2
+    result = invoke("demo", code=2)
     assert "pip install '.[sql]'" in result.output
     assert "--no-exactly-once" in result.output
-    assert CliRunner().invoke(cli, ["demo", "--no-exactly-once"]).exit_code == 0
+    invoke("demo", "--no-exactly-once")
 
 
 def test_a_profile_goes_to_the_workers_instead_of_keys_in_the_environment(
@@ -146,7 +143,7 @@ def test_the_fake_needs_no_click() -> None:
 
 def test_help_and_version_need_no_click() -> None:
     result = _without_click("--version")
-    assert (result.returncode, result.stdout) == (0, CliRunner().invoke(cli, ["--version"]).output)
+    assert (result.returncode, result.stdout) == (0, invoke("--version").output)
     for option in ("--help", "-h"):
         result = _without_click(option)
         assert (result.returncode, result.stderr) == (0, "")

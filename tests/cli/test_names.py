@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner
 
 from kinesis_sdk.cli import names as names_module
 from kinesis_sdk.cli.main import cli
@@ -17,6 +16,7 @@ from kinesis_sdk.cli.names import Name, in_time
 from kinesis_sdk.cli.options import ConnectionOptions
 from tests.cli.accounts import Account
 from tests.cli.commands import ALL
+from tests.cli.invoking import invoke
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_every_parameter_that_is_shown_as_a_name_completes_it() -> None:
     ],
 )
 def test_a_wrong_name_is_answered_with_those_that_are_close(words: list[str], hint: str) -> None:
-    result = CliRunner().invoke(cli, words)
+    result = invoke(*words, code=None)
     assert result.exit_code in (2, 3)
     if hint:
         assert hint in result.stderr.replace("\n", " ")

@@ -26,6 +26,7 @@ from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, with_exit_co
 from kinesis_sdk.cli.spelling import options_of
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError, EndpointUnreachableError
 from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
+from tests.cli.invoking import invoke
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=timezone.utc)
 
@@ -213,6 +214,6 @@ def test_the_page_of_the_command_line_has_every_command_and_exit_code() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("click.shell_completion.BashComplete._check_version", lambda *_: None)
-    result = CliRunner().invoke(cli, ["completion", shell])
+    result = invoke("completion", shell)
     assert result.exit_code == 0
     assert "_KINESIS_SDK_COMPLETE" in result.stdout

@@ -6,12 +6,11 @@ import io
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from kinesis_sdk.admin.fleet.model import LagReading, LagSource, LeaseState, LeaseView, OwnerKind
 from kinesis_sdk.cli.fleet_tables import lag_table, lease_table, new_table
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.output import CommandError, console
+from tests.cli.invoking import invoke
 
 
 class ClosedPipe(io.StringIO):
@@ -74,16 +73,14 @@ def test_a_narrow_terminal_leaves_columns_out_and_shows_the_others_whole(
     [(["lags"], "lag"), (["leases", "rewnd"], "rewind"), (["worker", "dran"], "drain")],
 )
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: list[str], meant: str) -> None:
-    result = CliRunner().invoke(cli, typed)
-    assert result.exit_code == 2
+    result = invoke(*typed, code=2)
     assert "mean" in result.stderr
     assert meant in result.stderr.partition("mean")[2]
     assert result.stderr.count("mean") == 1
 
 
 def test_top_without_a_terminal_names_the_command_for_a_pipe() -> None:
-    result = CliRunner().invoke(cli, ["top", "billing"])
-    assert result.exit_code == 2
+    result = invoke("top", "billing", code=2)
     assert "kinesis-sdk top billing --json" in result.stderr
     assert result.stdout == ""
 

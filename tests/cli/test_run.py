@@ -13,10 +13,8 @@ from random import Random
 from unittest.mock import MagicMock
 
 import pytest
-from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.output import ExitCode
 from kinesis_sdk.cli.run import processes as processes_module
@@ -33,6 +31,7 @@ from kinesis_sdk.common.log_fields import log_fields
 from kinesis_sdk.common.page_server import Page
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.cli.invoking import invoke
 
 RUN = ["run", "app:handle", "--stream", "orders", "--app", "billing"]
 
@@ -85,8 +84,7 @@ def test_what_is_refused_before_anything_is_called(tmp_path, monkeypatch, argume
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    result = CliRunner().invoke(cli, ["run", *arguments])
-    assert result.exit_code == 2, result.output
+    result = invoke("run", *arguments, code=2)
     assert named in result.output
     assert ("app=" in result.output) == (named in (LEASE_TABLE, STORE, FAN_OUT))
     assert not (tmp_path / "leases.db").exists()
@@ -107,8 +105,7 @@ def test_what_is_refused_before_anything_is_called(tmp_path, monkeypatch, argume
 def test_other_commands_reject_a_name_that_no_application_has_before_anything_is_called(command, options):
     # There is no such region, and no connection to it: a test that connects fails.
     for arguments, named in ((["a b"], "application='a b'"), (["billing", "--table", "a b"], "table='a b'")):
-        result = CliRunner().invoke(cli, [*command, *arguments, *options, "--region", "nowhere-1"])
-        assert result.exit_code == 2, result.output
+        result = invoke(*command, *arguments, *options, "--region", "nowhere-1", code=2)
         assert named in result.output or "No such option: --table" in result.output
 
 
@@ -120,12 +117,10 @@ def test_a_stream_that_does_not_exist_is_reported_before_the_lease_table_is_crea
     monkeypatch.setattr("kinesis_sdk.cli.run.logs.configure_logging", lambda *_: None)  # of the whole process
     started = []
     monkeypatch.setattr(Processes, "run", lambda self: started.append(self) or Outcome(ExitCode.DONE))
-    result = CliRunner().invoke(cli, [*RUN, "--stream", "nope"])
-    assert result.exit_code == 3
+    result = invoke(*RUN, "--stream", "nope", code=3)
     assert "nope" in result.stderr
     assert started == []
-    result = CliRunner().invoke(cli, [*RUN, "--json"])
-    assert result.exit_code == 0, result.output
+    result = invoke(*RUN, "--json")
     assert len(started) == 1
     (ended,) = map(json.loads, result.stdout.splitlines())
     assert (ended["event"], ended["exit_code"], ended["message"]) == ("ended", 0, None)

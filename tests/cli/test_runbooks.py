@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kinesis_sdk import RecordBatch
 from kinesis_sdk.admin import Connection
@@ -23,12 +23,12 @@ from kinesis_sdk.admin.doctor import probes as probes_module
 from kinesis_sdk.admin.fleet import reader as reader_module
 from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.cli import steer
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import HandlerError, StreamRecreatedError
 from kinesis_sdk.consumer import DynamoDBLeaseStore
 from kinesis_sdk.testing.faults import Fault
 from tests.admin.changes.operators import SteeredFleet
+from tests.cli.invoking import invoke
 from tests.readme import DOCS, Block, blocks
 
 PAGE = DOCS / "runbooks.md"
@@ -77,7 +77,7 @@ class Scene:
     def run(self, line: str) -> Result:
         words = shlex.split(line)
         assert words[0] == "kinesis-sdk"
-        return CliRunner().invoke(cli, words[1:])
+        return invoke(*words[1:], code=None)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.cli.json_schema import schema_of
@@ -20,6 +19,7 @@ from kinesis_sdk.cli.outputs import OUTPUTS, output_schema
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from tests.cli.conftest import check
+from tests.cli.invoking import invoke
 from tests.cli.web.generated import GeneratedFleet
 from tests.fuzz import share
 
@@ -53,15 +53,13 @@ def test_each_schema_is_valid(command: str) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("command", share(OUTPUTS, unit=5))
 def test_a_schema_is_printed(command: str) -> None:
-    result = CliRunner().invoke(cli, ["schema", *command.split()])
-    assert result.exit_code == 0, result.output
+    result = invoke("schema", *command.split())
     assert json.loads(result.stdout) == output_schema(command)
 
 
 def test_the_list_and_a_wrong_name() -> None:
-    assert "leases show" in CliRunner().invoke(cli, ["schema"]).stdout
-    wrong = CliRunner().invoke(cli, ["schema", "leases", "shw"])
-    assert wrong.exit_code == 2
+    assert "leases show" in invoke("schema").stdout
+    wrong = invoke("schema", "leases", "shw", code=2)
     assert "Did you mean leases show" in wrong.stderr
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kinesis_sdk import Producer
 from kinesis_sdk.admin import Connection, Streams
@@ -18,7 +18,6 @@ from kinesis_sdk.admin.transfer.run import TransferProgress
 from kinesis_sdk.cli import copy as copy_module
 from kinesis_sdk.cli import stream as stream_module
 from kinesis_sdk.cli import tail as tail_module
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.output import print_json, print_json_line
 from kinesis_sdk.cli.stream_picture import (
@@ -35,6 +34,7 @@ from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from tests.cli.invoking import invoke
 
 Run = Callable[..., Result]
 
@@ -70,12 +70,10 @@ def run(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Run:
     for module in (copy_module, tail_module):
         monkeypatch.setattr(module, "clock_and_sleep", clock_and_sleep)
 
-    def invoke(*arguments: str, code: int = 0, stdin: bytes | None = None) -> Result:
-        result = CliRunner().invoke(cli, arguments, input=stdin)
-        assert result.exit_code == code, (result.output, result.exception)
-        return result
+    def run(*arguments: str, code: int = 0, stdin: bytes | None = None) -> Result:
+        return invoke(*arguments, code=code, input=stdin)
 
-    return invoke
+    return run
 
 
 # -- stream -----------------------------------------------------------------------------------------------------

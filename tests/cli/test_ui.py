@@ -8,16 +8,15 @@ from unittest.mock import MagicMock
 
 import pytest
 import uvicorn
-from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.web import server as server_module
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from kinesis_sdk.testing.demo import runner as demo_runner
+from tests.cli.invoking import invoke
 
 
 @pytest.fixture
@@ -38,8 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_it_listens_on_this_machine_and_only_reads(started: list[dict[str, Any]]) -> None:
-    result = CliRunner().invoke(cli, ["ui"])
-    assert result.exit_code == 0, result.output
+    result = invoke("ui")
     (settings,) = started
     assert (settings["host"], settings["port"], settings["token"]) == ("127.0.0.1", 8787, None)
     assert settings["allow_changes"] is False
@@ -49,23 +47,11 @@ def test_it_listens_on_this_machine_and_only_reads(started: list[dict[str, Any]]
 
 
 def test_options_reach_the_server(started: list[dict[str, Any]]) -> None:
-    arguments = [
-        "billing",
-        "search",
-        "--stream",
-        "orders",
-        "--port",
-        "0",
-        "--host",
-        "0.0.0.0",
-        "--allow-changes",
-    ]
-    result = CliRunner().invoke(
-        cli,
-        ["ui", *arguments, "--allow-host", "console.internal", "--region", "eu-west-1"],
-        env={"KINESIS_SDK_UI_TOKEN": "a long enough token"},
+    words = (
+        "ui billing search --stream orders --port 0 --host 0.0.0.0 --allow-changes --allow-host console.internal "
+        "--region eu-west-1"
     )
-    assert result.exit_code == 0, result.output
+    invoke(*words.split(), env={"KINESIS_SDK_UI_TOKEN": "a long enough token"})
     (settings,) = started
     assert settings["applications"] == ("billing", "search")
     assert (settings["stream"], settings["allow_changes"]) == ("orders", True)
@@ -75,8 +61,7 @@ def test_options_reach_the_server(started: list[dict[str, Any]]) -> None:
 
 
 def test_programs_are_told_where_it_serves(started: list[dict[str, Any]]) -> None:
-    result = CliRunner().invoke(cli, ["ui", "billing", "--allow-changes", "--json"])
-    assert result.exit_code == 0, result.output
+    result = invoke("ui", "billing", "--allow-changes", "--json")
     assert json.loads(result.stdout) == {
         "url": "http://localhost:1/",
         "applications": ["billing"],
@@ -92,8 +77,7 @@ def test_the_table_and_the_failover_time_reach_the_watch_and_the_changes(
     monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
     DynamoDBLeaseStore(connection.dynamodb, "billing-leases", sleep=aws.clock.advance).ensure_ready()
     arguments = ["ui", "billing", "--table", "billing-leases", "--failover-time", "1m"]
-    result = CliRunner().invoke(cli, arguments)
-    assert result.exit_code == 0, result.output
+    invoke(*arguments)
     (settings,) = started
     assert [one["name"] for one in settings["backend"].applications()] == ["billing"]
     poller = settings["backend"]._poller("billing")
@@ -115,14 +99,12 @@ def test_the_exit_code_tells_ctrl_c_from_sigterm(
     listener.getsockname.return_value = ("127.0.0.1", 1)
     monkeypatch.setattr(server_module.socket, "socket", lambda *_: listener)
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    result = CliRunner().invoke(cli, ["ui", "--port", "0"])
-    assert result.exit_code == code, result.output
+    result = invoke("ui", "--port", "0", code=code)
     assert result.stderr.endswith("Stopped.\n")
 
 
 def test_a_short_token_is_rejected_before_anything_listens() -> None:
-    result = CliRunner().invoke(cli, ["ui", "--port", "0", "--token", "short"])
-    assert result.exit_code == 2
+    result = invoke("ui", "--port", "0", "--token", "short", code=2)
     assert "at least 16 characters" in result.output
     assert "short" not in result.output
 
@@ -133,8 +115,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, command: list[str], package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    result = CliRunner().invoke(cli, command)
-    assert result.exit_code == 2
+    result = invoke(*command, code=2)
     assert f"needs the package {package}" in result.output
     assert "'.[ui]'" in result.output
 
@@ -153,7 +134,7 @@ def test_a_demo_with_a_console_takes_longer(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo_runner, "run_demo", run)
-    CliRunner().invoke(cli, ["demo", *arguments])
+    invoke("demo", *arguments, code=130)
     assert seen == [(port, duration)]
 
 

@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kinesis_sdk.cli.main import cli
 from kinesis_sdk.verify import Removal, Verification
+from tests.cli.invoking import invoke
 
 pytest.importorskip("jsonschema")
 
 
 def verify(*arguments: str, **options: Any) -> Result:
-    return CliRunner().invoke(cli, ["verify", *arguments], **options)
+    return invoke("verify", *arguments, **options)
 
 
 def test_a_dry_run_shows_steps_price_and_permissions() -> None:
     result = verify("--fake", "--dry-run", "--only", "kinesis-streams", "--only", "fan-out")
-    assert result.exit_code == 0, result.output
     assert "kinesis-streams   0.0900 USD  Create, describe, list and delete streams" in result.stdout
     assert "0.12 USD at most for all 2 steps in us-east-1, the fake." in result.stdout
     assert '"arn:aws:kinesis:us-east-1:123456789012:stream/kinesis-sdk-verify-*"' in result.stdout
@@ -38,7 +37,6 @@ def test_a_region_without_known_prices_is_said() -> None:
 
 def test_a_run_prints_a_report_and_saves_the_json(tmp_path: Path) -> None:
     result = verify("--fake", "--only", "kinesis-streams", "--report", str(tmp_path / "a.json"))
-    assert result.exit_code == 0, result.output
     assert "kinesis-streams  same      27 facts" in result.stdout
     assert "1 same. At most 0.09 USD. 2 streams and tables made and removed." in result.stdout
     saved = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
@@ -62,14 +60,12 @@ def test_a_run_prints_a_report_and_saves_the_json(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(arguments: tuple[str, ...], code: int, message: str) -> None:
-    result = verify(*arguments)
-    assert result.exit_code == code, result.output
+    result = verify(*arguments, code=code)
     assert message in result.stderr
 
 
 def test_a_run_elsewhere_asks_first() -> None:
-    result = verify("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1", "--only", "sink")
-    assert result.exit_code == 4
+    result = verify("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1", "--only", "sink", code=4)
     assert "another endpoint, priced as if it were AWS" in result.stdout
     assert "--yes" in result.stderr
 
@@ -89,8 +85,7 @@ def test_an_interrupted_run_says_whether_something_is_left(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Verification, "run", run)
-    result = verify("--fake", "--only", "sink")
-    assert result.exit_code == 130
+    result = verify("--fake", "--only", "sink", code=130)
     assert ("Everything that was made is removed." in result.stderr) == is_clean
     assert ("$ kinesis-sdk verify --remove --run " in result.stderr) != is_clean
 
@@ -101,8 +96,7 @@ def test_what_could_not_be_removed_is_a_failure(monkeypatch: pytest.MonkeyPatch)
     left = Leftover("stream", "kinesis-sdk-verify-0123abcd-001x", "0123abcd")
     monkeypatch.setattr(Remover, "find", lambda _self, _run=None: [left])
     monkeypatch.setattr(Remover, "remove", lambda *_, **__: Removal((), (left,), ()))
-    result = verify("--fake", "--remove", "--yes")
-    assert result.exit_code == 1
+    result = verify("--fake", "--remove", "--yes", code=1)
     assert "stream kinesis-sdk-verify-0123abcd-001x: run 0123abcd" in result.stderr
     assert "0 removed, 1 could not be removed in time: try again." in result.stdout
     assert verify("--fake", "--remove", "--dry-run").stdout == "0 removed, 1 would be removed.\n"
