@@ -16,19 +16,10 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from click.testing import CliRunner
 
 from integration.waiting import eventually
 from kinesis_sdk import ConsumerConfig, CoordinationConfig, Producer, RecordBatch, Worker
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.admin import load as load_module
-from kinesis_sdk.admin import reading as reading_module
-from kinesis_sdk.admin import streams as streams_module
-from kinesis_sdk.admin.fleet import reader as reader_module
-from kinesis_sdk.admin.fleet.reader import FleetReader
-from kinesis_sdk.cli import steer
-from kinesis_sdk.cli.main import cli
-from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import AwsError, SinkError
 from kinesis_sdk.common.once.table import REPEAT
 from kinesis_sdk.common.records import UserRecord
@@ -44,6 +35,8 @@ from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import FakeAws
 from tests import HANG
 from tests.admin.changes.operators import SteeredFleet
+from tests.cli.invoking import invoke
+from tests.cli.operators import steer_fleet
 from tests.consumer.sinks.bucket import Bucket
 from tests.consumer.sinks.house import House
 from tests.lambda_events import repetitions
@@ -393,13 +386,7 @@ def test_an_operator_needs_the_policy_and_all_of_it(
     connection = Connection(
         region="us-east-1", clients={service: account.client(service) for service in ("kinesis", "dynamodb")}
     )
-    monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
-    for timed in (reader_module, streams_module, load_module, reading_module):
-        monkeypatch.setattr(timed, "SystemClock", lambda: fleet.clock, raising=False)
-    monkeypatch.setattr(steer, "clock_and_sleep", lambda: {"clock": fleet.clock, "sleep": fleet.run})
-    for waiting in (FleetReader.__init__, streams_module.Streams.__init__):
-        monkeypatch.setitem(waiting.__kwdefaults__, "sleep", fleet.run)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    steer_fleet(monkeypatch, fleet, connection, tmp_path)
     account.allowed = set(policy(role))
     for command in COMMANDS[role]:
         if command.startswith(("leases delete", "leases import")) and fleet.engines:
@@ -409,8 +396,7 @@ def test_an_operator_needs_the_policy_and_all_of_it(
         if command.startswith("leases import"):
             # A row that it has to put back. A running leader would be faster.
             fleet.store.delete("shardId-000000000001")
-        result = CliRunner().invoke(cli, command.format(folder=tmp_path).split())
-        assert result.exit_code == 0, f"{command}: {result.output}"
+        invoke(*command.format(folder=tmp_path).split())
         if fleet.engines:
             fleet.load(5)
     assert account.refused == []

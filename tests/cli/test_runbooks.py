@@ -17,18 +17,12 @@ from click.testing import Result
 
 from kinesis_sdk import RecordBatch
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.admin import load as load_module
-from kinesis_sdk.admin import streams as streams_module
-from kinesis_sdk.admin.doctor import probes as probes_module
-from kinesis_sdk.admin.fleet import reader as reader_module
-from kinesis_sdk.admin.fleet.reader import FleetReader
-from kinesis_sdk.cli import steer
-from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import HandlerError, StreamRecreatedError
 from kinesis_sdk.consumer import DynamoDBLeaseStore
 from kinesis_sdk.testing.faults import Fault
 from tests.admin.changes.operators import SteeredFleet
 from tests.cli.invoking import invoke
+from tests.cli.operators import steer_fleet
 from tests.readme import DOCS, Block, blocks
 
 PAGE = DOCS / "runbooks.md"
@@ -51,18 +45,9 @@ class Scene:
             fleet.air, "billing", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
         )
         self.broken = False
-        self._audit = folder / "commands.jsonl"
         clients = {name: fleet.aws.client(name) for name in ("kinesis", "dynamodb", "cloudwatch", "sts")}
-        connection = Connection(clients=clients)
-        monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
-        for timed in (reader_module, probes_module, streams_module, load_module):
-            monkeypatch.setattr(timed, "SystemClock", lambda: fleet.clock)
-        monkeypatch.setattr(steer, "clock_and_sleep", lambda: {"clock": fleet.clock, "sleep": fleet.run})
-        # A command that waits lets the workers run.
-        for waiting in (FleetReader.__init__, streams_module.Streams.__init__):
-            monkeypatch.setitem(waiting.__kwdefaults__, "sleep", fleet.run)
+        steer_fleet(monkeypatch, fleet, Connection(clients=clients), folder)
         monkeypatch.setenv("COLUMNS", "100")
-        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
 
     def handler(self, name: str, shard: str = "") -> Callable[[RecordBatch], None]:
         """Return a handler that fails on a shard, or on all, while the situation lasts."""
