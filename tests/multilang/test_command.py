@@ -36,11 +36,11 @@ def test_a_program_must_exist_and_be_executable(tmp_path: Path, monkeypatch: pyt
     script = tmp_path / "app.sh"
     script.write_text("true\n")
     check_command(["sh"])
-    with pytest.raises(ConfigError, match="there is none in PATH"):
+    with pytest.raises(ConfigError, match="not found in PATH"):
         check_command(["no-such-program"])
-    with pytest.raises(ConfigError, match=f"there is none below {tmp_path}"):
+    with pytest.raises(ConfigError, match=f"not found below {tmp_path}"):
         check_command(["./nothing.sh"])
-    with pytest.raises(ConfigError, match="there is none at this path"):
+    with pytest.raises(ConfigError, match="not found at this path"):
         check_command(["/no/such/program"])
     with pytest.raises(ConfigError, match=r"chmod \+x ./app.sh"):
         check_command(["./app.sh"])
