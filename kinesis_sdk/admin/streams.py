@@ -376,7 +376,7 @@ class Streams:
             tags: Tags, at most 50.
             wait: Whether to wait until the stream is ACTIVE.
             timeout: Maximum seconds to wait.
-            progress: Called while it waits.
+            progress: Called during the wait.
 
         Raises:
             ConfigError: If an argument is out of range.
@@ -441,7 +441,7 @@ class Streams:
             with_consumers: Whether to delete the stream together with its registered fan-out consumers.
             wait: Whether to wait until the stream is deleted.
             timeout: Maximum seconds to wait.
-            progress: Called while it waits.
+            progress: Called during the wait.
 
         Raises:
             AdminError: If fan-out consumers are registered, or the stream is not deleted in time.
@@ -486,7 +486,7 @@ class Streams:
             stream: Name or ARN.
             hours: 24 to 8,760.
             timeout: Maximum seconds to wait until the stream is ACTIVE.
-            progress: Called while it waits.
+            progress: Called during the wait.
 
         Returns:
             The hours before.

@@ -291,7 +291,7 @@ NAMES_DROPPED = Metric(
     kind=Kind.COUNTER,
     level="summary",
     description="Dropped user records that were put for the first time, with the `dedup_id` of an earlier record: another process put the "
-    "same fact, or a program that knows the name suppresses the record. `RepetitionsDropped` counts them too.",
+    "same fact, or a program that knows the name suppresses the record. `RepetitionsDropped` also counts these records.",
     **_OF_SHARD,
 )
 REPETITIONS_UNKNOWN = Metric(

@@ -574,7 +574,7 @@ class Producer:
     ) -> tuple[str, str | None, bytes, bytes]:
         """Check a plain record whose value is already serialized; return partition key, explicit hash key, payload and effective hash key.
 
-        `put` has the same lines, written out for speed.
+        `put` contains a copy of these lines, for speed.
         """
         if type(data) is not bytes:
             if not isinstance(data, (bytes, bytearray, memoryview)):

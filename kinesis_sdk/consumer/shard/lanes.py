@@ -38,7 +38,7 @@ that shares its lane with many others and the cost of a record with a lane of it
 `_MAX_OUTSTANDING_BYTES`."""
 
 _MIN_TAKEN = 1024
-"""Minimum records of a batch that are put into lanes together. Fewer do not justify the work."""
+"""Minimum records of a batch that are put into lanes together. Fewer records are not worth the overhead."""
 
 
 @dataclass(slots=True)
