@@ -172,8 +172,7 @@ def make_lineage(shards: Iterable[Shard]) -> Lineage:
 
 
 def creation_time(starting_sequence_number: str) -> datetime | None:
-    """Return the UTC time when a shard was created, in whole seconds, from its first sequence number; None if the number has another
-    layout.
+    """Return the UTC time, in whole seconds, when a shard was created; None if its first sequence number has another layout.
 
     The layout of sequence numbers is not part of the API, so use the time only for display and never for decisions.
     """
