@@ -38,15 +38,6 @@ from .support import (
     starting,
 )
 
-
-def test_the_retention_period_of_a_stream_is_known_in_milliseconds() -> None:
-    world = World()
-    world.client.increase_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=48)
-    world.clock.advance(5)
-    query = Query(world)
-    assert query.planner._streams.listings[STREAM].retention == 48 * 3_600 * 1_000
-
-
 # -- the batch-end rule ---------------------------------------------------------------------------------------------
 
 
@@ -498,12 +489,6 @@ def test_positions_per_shard(kind: str, read: int) -> None:
     put = world.put(1, hash_key=hashes[names[2]])
     query.run(3)
     assert query.payloads[4 + read :] == put
-
-
-def test_a_position_for_a_shard_that_does_not_exist_is_refused() -> None:
-    query = Query(World(), starting('{"shardId-000000000099": "TRIM_HORIZON"}'))
-    with pytest.raises(ConfigError, match="shardId-000000000099"):
-        query.plan()
 
 
 # -- stopping at now ------------------------------------------------------------------------------------------------

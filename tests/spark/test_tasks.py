@@ -84,29 +84,8 @@ def test_what_holds_for_every_batch(
     assert group(shuffled, max_tasks=max_tasks, shards_per_task=shards_per_task) == tasks
 
 
-def test_families_have_tasks_of_their_own_if_there_are_enough() -> None:
-    ranges = [shard(0), shard(1, 0), shard(2, 0), shard(3), shard(4), shard(5, 3, 4), shard(6)]
-    for max_tasks in (3, 64):
-        assert ids(group(ranges, max_tasks=max_tasks, shards_per_task=None)) == [[0, 1, 2], [3, 4, 5], [6]]
-
-
-def test_a_shard_of_the_same_name_in_another_stream_is_no_relative() -> None:
-    ranges = [shard(0), shard(1, 0), shard(0, stream=FLIGHTS), shard(2, stream=FLIGHTS)]
-    tasks = group(ranges, max_tasks=9, shards_per_task=None)
-    assert [[(item.stream.name, item.shard_id[-1]) for item in task] for task in tasks] == [
-        [("orders", "0"), ("orders", "1")],
-        [("flights", "0")],
-        [("flights", "2")],
-    ]
-
-
 def test_a_parent_that_is_not_in_the_batch_connects_nothing() -> None:
     assert ids(group([shard(1, 0), shard(2, 0)], max_tasks=9, shards_per_task=None)) == [[1], [2]]
-
-
-def test_a_late_merge_joins_families_that_began_apart() -> None:
-    ranges = [shard(0), shard(1), shard(2), shard(3, 1), shard(9, 0, 3)]
-    assert ids(group(ranges, max_tasks=9, shards_per_task=None)) == [[0, 1, 3, 9], [2]]
 
 
 def test_adjacent_shards_of_equal_weight_are_in_different_tasks() -> None:
@@ -142,11 +121,6 @@ def test_shards_per_task_is_a_maximum_for_all_but_larger_families() -> None:
     # Two families of two and two of one fill tasks of three only if those of two are apart.
     mixed = [shard(0), shard(1, 0), shard(2), shard(3, 2), shard(4), shard(5)]
     assert ids(group(mixed, max_tasks=64, shards_per_task=3)) == [[0, 1, 4], [2, 3, 5]]
-
-
-def test_nothing_to_read_needs_no_task() -> None:
-    assert group([], max_tasks=64, shards_per_task=None) == []
-    assert group([], max_tasks=64, shards_per_task=3) == []
 
 
 @pytest.mark.parametrize(("max_tasks", "shards_per_task"), [(0, None), (64, 0)])
