@@ -186,7 +186,7 @@ def test_a_sink_with_coroutines(caplog):
     house.fleet.split()
     house.put_and_run(10, 30 * 3600)
     assert rows(house) == [1, 2]
-    assert "sink was deleted" in caplog.text
+    assert "deleted its position in the sink" in caplog.text
 
 
 def test_a_sink_that_hangs_holds_up_one_check_only():

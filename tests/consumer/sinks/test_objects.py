@@ -296,7 +296,7 @@ def test_a_worker_writes_objects_in_the_order_of_its_shard(place):
 
 def test_a_folder_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SinkError, match="the folder failed"):
+    with pytest.raises(SinkError, match="the folder cannot be used"):
         ObjectSink(tmp_path / "file").write(KEY, None, SinkRow(fence=1))
     assert isinstance(ObjectSink(str(tmp_path)).store, FolderStore)
     with pytest.raises(ConfigError, match="bucket"):
