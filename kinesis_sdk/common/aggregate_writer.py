@@ -224,6 +224,13 @@ class Aggregate:
         parts.append(data)
         return True
 
+    def begin(self, partition_key: str, data: bytes, hash_key: bytes) -> None:
+        """Take the first user record, which has neither an explicit hash key nor headers. Not for an aggregate with runs."""
+        self._first_key = partition_key
+        self._first_hash = self.lowest = self.highest = hash_key
+        # Without spare room, unlike a list that is appended to. `_list_keys` writes the prefix, if there is a second record.
+        self._parts = [b"", data]
+
     def try_append(
         self,
         partition_key: str,
@@ -248,6 +255,16 @@ class Aggregate:
         Returns:
             False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``, or the runs would not fit into a table.
         """
+        if (
+            not self._parts
+            and explicit_hash_key is None
+            and self.runs is None
+            and not headers
+            and identity is None
+            and self.max_count
+        ):
+            self.begin(partition_key, data, hash_key)
+            return True
         if (
             self._parts
             and explicit_hash_key is None
@@ -337,7 +354,13 @@ class Aggregate:
     def _list_keys(self) -> dict[str, int]:
         """Make the collections of keys, with the key of the first record."""
         keys = self._keys = self._placed_keys = {self._first_key: 0}
-        self._key_table = [_key_entry(self._first_key)]
+        key_entry = _key_entry(self._first_key)
+        self._key_table = [key_entry]
+        parts = self._parts
+        if parts and not parts[0]:
+            length = len(parts[1])
+            parts[0] = prefix = _plain_prefix(0, length)
+            self._framed_size = OVERHEAD + len(key_entry) + len(prefix) + length
         return keys
 
     @property

@@ -37,6 +37,7 @@ from kinesis_sdk.producer.io.shared import NEVER, SharedState
 from kinesis_sdk.producer.records.future import PendingRecord, wait_guards
 from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, BufferedRecord, cost_of
 from kinesis_sdk.producer.stats import Counters
+from kinesis_sdk.producer.stream.aggregator import Bin
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -168,7 +169,9 @@ class Engine:
                     record._delivery = entry.delivery
                     records.append(record)
                 else:
-                    self._take(pipeline, record, data, hash_key, cost)
+                    self._take(
+                        pipeline, record, data, hash_key, cost, place if explicit_hash_key is None else None
+                    )
             except BaseException:
                 self._undo(pipeline, record, charged - cost, count)
                 raise
@@ -282,7 +285,7 @@ class Engine:
                         if hash_key is None:
                             break
                         usage.bytes, usage.count = held, count
-                        self._take(pipeline, record, data, hash_key, cost)
+                        self._take(pipeline, record, data, hash_key, cost, place)
                         held, count = usage.bytes, usage.count
                     accepted.append(made)
                     rest = ALL_TAKEN
@@ -476,14 +479,26 @@ class Engine:
     # ------------------------------------------------------------------ under the lock
 
     def _take(
-        self, pipeline: StreamPipeline, record: BufferedRecord, data: bytes, hash_key: bytes, cost: int
+        self,
+        pipeline: StreamPipeline,
+        record: BufferedRecord,
+        data: bytes,
+        hash_key: bytes,
+        cost: int,
+        place: Bin | None = None,
     ) -> None:
-        """Take ownership of a record for which there is room. If this raises, call `_undo`."""
+        """Take ownership of a record for which there is room. If this raises, call `_undo`.
+
+        ``place`` is where `OpenAggregates` puts the record; None if it has an explicit hash key or details, or if the place is not known.
+        """
         usage = self._usage
         usage.charge(cost)
         record._delivery = NOT_PLACED
         arrived = record.arrived
-        earlier = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)
+        if place is not None and place.entry is None and pipeline.known.ends:
+            earlier = pipeline.queue.begin(place, record, data, hash_key, usage.epoch, arrived)
+        else:
+            earlier = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)
         due = arrived + pipeline.buffered_time
         if earlier or not self._loop.is_running or pipeline.topology.next_load is not None:
             self._loop.wake_for(pipeline)

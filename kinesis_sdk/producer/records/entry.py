@@ -113,6 +113,19 @@ class Entry:
             self._size = (self.chosen or aggregate).size + len(aggregate.partition_key.encode())
         return self._size
 
+    def begin(
+        self, record: BufferedRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
+    ) -> None:
+        """`take` a new record as the first one: without an explicit hash key and details, into an aggregate without runs."""
+        partition_key = record.partition_key
+        self.aggregate.begin(partition_key, data, hash_key)
+        self.cost = len(data) + len(partition_key) + RECORD_OVERHEAD
+        self.deadline = deadline
+        self.expires = expires
+        record._index = 0
+        record._delivery = self.delivery
+        self.records = [record]  # without spare room, unlike a list that is appended to
+
     def take(
         self, record: BufferedRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
     ) -> bool:

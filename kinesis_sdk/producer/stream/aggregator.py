@@ -22,7 +22,7 @@ _MAX_KEYS = 8_192
 _NEVER = float("inf")
 
 
-class _Bin:
+class Bin:
     """Holder of a group's open aggregate, if there is one.
 
     The fast path of `put` remembers the bin of each key; the bin stays the same while aggregates in it are opened and closed.
@@ -48,11 +48,11 @@ class OpenAggregates:
     __slots__ = ("bins", "by_key", "ends")
 
     def __init__(self) -> None:
-        self.by_key: dict[str, _Bin] = {}
+        self.by_key: dict[str, Bin] = {}
         self.ends: Sequence[bytes] = ()
-        self.bins: Sequence[_Bin] = ()
+        self.bins: Sequence[Bin] = ()
 
-    def find(self, partition_key: str, hash_key: bytes) -> _Bin | None:
+    def find(self, partition_key: str, hash_key: bytes) -> Bin | None:
         """Return the bin of a key that is not in `by_key`, and add it to `by_key`; None without a shard map."""
         if not self.ends or not partition_key:
             return None
@@ -111,11 +111,11 @@ class Aggregator:
         self._known = known
         self.forget_keys()
         self._entries = {} if entries is None else entries
-        self._bins: dict[Group, _Bin] = {}
+        self._bins: dict[Group, Bin] = {}
         if shards is not None and known is not None:
-            self._bins = {shard_id: _Bin(shard_id) for shard_id in shards.ids}
+            self._bins = {shard_id: Bin(shard_id) for shard_id in shards.ids}
             known.ends, known.bins = shards.ends, [*self._bins.values()]
-        self._open_bins: dict[_Bin, Entry] = {}
+        self._open_bins: dict[Bin, Entry] = {}
         # Never later than the earliest deadline of an open aggregate; corrected when it is reached.
         self._earliest = _NEVER
         # Never earlier than the latest deadline of an open aggregate; infinity if an aggregate was opened before another one that is due
@@ -139,7 +139,7 @@ class Aggregator:
         """
         place = self._bins.get(group)
         if place is None:
-            place = _Bin(group)
+            place = Bin(group)
         known = self._known
         if known is not None and not known.ends and record.explicit_hash_key is None and record.partition_key:
             if len(known.by_key) >= _MAX_KEYS:
@@ -168,6 +168,30 @@ class Aggregator:
         self._latest = deadline if deadline >= self._latest else _NEVER
         return closed
 
+    def begin(
+        self,
+        place: Bin,
+        record: BufferedRecord,
+        data: bytes,
+        hash_key: bytes,
+        deadline: float,
+        expires: float,
+        epoch: int,
+    ) -> Entry | None:
+        """`add` for a new record without an explicit hash key and details whose shard has a bin, but no open aggregate."""
+        entry = self._open(place, epoch)
+        if self.tagged:
+            entry.take(record, data, hash_key, deadline, expires)
+        else:
+            entry.begin(record, data, hash_key, deadline, expires)
+        entry.open_for = epoch
+        if entry.aggregate.is_full:
+            return self._close(place)
+        if deadline < self._earliest:  # noqa: PLR1730 - `min` is a call for every record
+            self._earliest = deadline
+        self._latest = deadline if deadline >= self._latest else _NEVER
+        return None
+
     def close_due(self, now: float, lead: float = 0.0) -> list[Entry]:
         """If a deadline has passed, close and return all aggregates whose deadline passes within ``lead`` seconds."""
         if now < self._earliest:
@@ -175,7 +199,7 @@ class Aggregator:
         until = now + lead
         # Deadlines of new records rise, so the scan usually ends with the first aggregate that stays open: there may be one for each key.
         is_sorted = self._latest < _NEVER
-        due: list[_Bin] = []
+        due: list[Bin] = []
         first = rest = _NEVER
         latest = -_NEVER
         for place, entry in self._open_bins.items():
@@ -211,7 +235,7 @@ class Aggregator:
         """Time at which `close_due` may close an aggregate; infinity if no aggregate is open."""
         return self._earliest if self._open_bins else _NEVER
 
-    def _open(self, place: _Bin, epoch: int) -> Entry:
+    def _open(self, place: Bin, epoch: int) -> Entry:
         shard_id = place.group if isinstance(place.group, str) else None
         size = self.max_size if self._estimate is None else self._estimate.inner_for(self.max_size)
         entry = Entry(Aggregate(size, self.max_count, runs=Runs() if self.tagged else None), shard_id, epoch)
@@ -221,7 +245,7 @@ class Aggregator:
         place.entry = entry
         return entry
 
-    def _close(self, place: _Bin) -> Entry:
+    def _close(self, place: Bin) -> Entry:
         entry = place.entry
         assert entry is not None
         entry.aggregate.seal()

@@ -25,7 +25,7 @@ from kinesis_sdk.common.once.stamps import Stamps
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import DetachedRecord, Entry, Group
 from kinesis_sdk.producer.records.record import BufferedRecord, DeliveryState
-from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenAggregates
+from kinesis_sdk.producer.stream.aggregator import Aggregator, Bin, OpenAggregates
 from kinesis_sdk.producer.stream.collector import Batch, Collector
 from kinesis_sdk.producer.stream.dispatch import (
     NEVER,
@@ -142,6 +142,16 @@ class SendQueue:
         return self.place(
             record, data, hash_key, epoch, arrived + self.buffered_time, arrived + self.record_ttl, now
         )
+
+    def begin(
+        self, place: Bin, record: BufferedRecord, data: bytes, hash_key: bytes, epoch: int, now: float
+    ) -> bool:
+        """`add` for a record without an explicit hash key and details; ``place`` is from `OpenAggregates` and has no open aggregate."""
+        arrived = record.arrived
+        entry = self.aggregator.begin(
+            place, record, data, hash_key, arrived + self.buffered_time, arrived + self.record_ttl, epoch
+        )
+        return entry is not None and self._enqueue(entry, now)
 
     def flush(self, epoch: int, now: float) -> None:
         """Send all buffered records without waiting for deadlines. Retries up to this flush epoch are also sent sooner."""

@@ -92,6 +92,37 @@ def test_an_aggregate_that_is_due_takes_along_those_that_will_be_soon() -> None:
     assert aggregator.next_deadline == 7.001
 
 
+@pytest.mark.parametrize("settings", [{}, {"tagged": True}])
+@pytest.mark.parametrize("max_count", [1, 2, 100])
+def test_a_record_begins_an_aggregate_as_it_is_added_to_one(
+    max_count: int, settings: dict[str, bool]
+) -> None:
+    def state(thing: object) -> dict[str, object]:
+        skipped = {"records", "delivery", "aggregate", "runs"}
+        return {name: getattr(thing, name) for name in type(thing).__slots__ if name not in skipped}
+
+    found = []
+    for begins in (False, True):
+        known = OpenAggregates()
+        shards = shard_map((0, 0, 2**127 - 1), (1, 2**127, MAX_HASH_KEY))
+        aggregator = Aggregator(51_200, max_count, shards=shards, known=known, **settings)
+        first, second = make_record("first", b"1"), make_record("second", b"22", deadline=0.2)
+        place = known.find("first", first.hash_key)
+        assert place is not None
+        closed = [
+            aggregator.begin(place, first, b"1", first.hash_key, first.deadline, first.expires, 3)
+            if begins
+            else aggregator.add(first, b"1", first.hash_key, place.group, first.deadline, first.expires, 3),
+            aggregator.add(second, b"22", second.hash_key, place.group, second.deadline, second.expires, 3),
+        ]
+        entries = [entry for entry in closed if entry is not None] + aggregator.close_all()
+        assert [record for entry in entries for record in entry.records] == [first, second]
+        assert all(record._delivery is entry.delivery for entry in entries for record in entry.records)
+        assert [record._index for entry in entries for record in entry.records] == [0, int(max_count > 1)]
+        found.append([(state(entry), state(entry.aggregate)) for entry in entries])
+    assert found[0] == found[1]
+
+
 def test_what_is_due_leaves_however_the_deadlines_mix() -> None:
     aggregator, now, rng = Aggregator(51_200, 4), 0, random.Random(1)
     for number in range(120):
