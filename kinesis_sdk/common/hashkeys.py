@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import md5
 
 from kinesis_sdk.common.errors import InvalidRecordError
@@ -92,12 +93,12 @@ class HashKeyRange:
         """Return whether the ranges have a hash key in common."""
         return self.start <= other.end and other.start <= self.end
 
-    @property
+    @cached_property
     def start_bytes(self) -> bytes:
         """``start`` as 16 big-endian bytes."""
         return self.start.to_bytes(16, "big")
 
-    @property
+    @cached_property
     def end_bytes(self) -> bytes:
         """``end`` as 16 big-endian bytes."""
         return self.end.to_bytes(16, "big")

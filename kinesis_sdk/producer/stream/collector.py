@@ -63,6 +63,10 @@ class Collector:
 
     def take(self) -> Batch:
         """Remove the first records, as many as the limits of a request allow, and return them as one request."""
+        if len(self._entries) <= self.max_count and self._size <= self.max_size:
+            batch = Batch(self._entries)
+            self._keep([])
+            return batch
         size = 0
         count = 0
         for entry in self._entries:

@@ -31,6 +31,9 @@ NEVER = float("inf")
 
 _PAUSES = Backoff(0.05, 2.0)
 
+_NOTHING: list[tuple[float, int, Entry]] = []
+"""Queue of a lane in which nothing has waited: most lanes, and the garbage collector visits each list. Never written to."""
+
 
 class Returned(Enum):
     """Reason why a Kinesis record came back. All reasons are final, except for the last two."""
@@ -117,7 +120,7 @@ class Lane:
         self._in_order = in_order
         self.number: int = number
         self._busy: dict[Lane, None] = {} if busy is None else busy
-        self._queue: list[tuple[float, int, Entry]] = []
+        self._queue: list[tuple[float, int, Entry]] = _NOTHING
         self._added = 0
         # Never later than the earliest expiry in the queue; corrected when it is reached.
         self._next_expiry = NEVER
@@ -130,7 +133,10 @@ class Lane:
         position = entry.records[0].order if self._in_order else entry.deadline
         # Before the push: an interrupt of `put` in between must not leave an entry in a lane that is missing from `_busy`.
         self._busy[self] = None
-        heapq.heappush(self._queue, (position, self._added, entry))
+        if self._queue:
+            heapq.heappush(self._queue, (position, self._added, entry))
+        else:
+            self._queue = [(position, self._added, entry)]
 
     def remove(self, entry: Entry) -> bool:
         """Remove an entry from any position; return whether the lane contained it."""
@@ -219,7 +225,7 @@ class Lane:
     def take_all(self) -> list[Entry]:
         """Remove and return all entries, in the order in which they would leave."""
         entries = [item[2] for item in sorted(self._queue, key=lambda item: item[:2])]
-        self._queue.clear()
+        self._queue = _NOTHING
         self._busy.pop(self, None)
         return entries
 

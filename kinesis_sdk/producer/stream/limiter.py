@@ -92,7 +92,8 @@ class TokenBucket:
         """Return the seconds until ``amount`` may be taken; 0 if it may be taken now."""
         updated = self._updated
         if now > updated:  # it was often refilled for this moment already; `_refill`, written out for speed
-            self._tokens = min(self.capacity, self._tokens + (now - updated) * self.rate)
+            tokens = self._tokens + (now - updated) * self.rate
+            self._tokens = tokens if tokens < self.capacity else self.capacity  # noqa: FURB136 - `min` is a call
             self._updated = now
         if amount <= self._tokens:
             return 0.0
@@ -158,7 +159,8 @@ class ShardRate:
         """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if it may be sent now."""
         if self.share < 1.0:
             self._recover(now)
-        return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))
+        wait, other = self._records.ready_in(1, now), self._bytes.ready_in(size, now)
+        return other if other > wait else wait  # noqa: FURB136
 
     def charge(self, size: int) -> None:
         """Take the tokens of a Kinesis record; call this only after `wait` returned 0."""
@@ -229,19 +231,21 @@ class RateLimit:
 
     def may_send(self, entry: Entry, now: float) -> float:
         """Return the time at which both buckets of the shard hold enough tokens for the entry."""
-        if _has_paid(entry):
+        if (
+            entry.released > _NOT_RELEASED or entry.deadline == _NOT_RELEASED
+        ):  # `_has_paid`, written out for speed
             return now
-        group = entry.group
+        group = entry.shard_id or entry.group
         rate = self._rates.get(group)
         if rate is None:
             rate = self._rates[group] = ShardRate(self._rate_limit, now)
-        return now + rate.wait(entry.size, now)
+        return now + rate.wait(entry._size or entry.size, now)
 
     def on_sent(self, entry: Entry, now: float) -> None:
         """Take the tokens, unless they were taken before."""
         if not _has_paid(entry):
             entry.released = now
-            self._rates[entry.group].charge(entry.size)
+            self._rates[entry.shard_id or entry.group].charge(entry.size)
 
     def cut(self, group: Group, entries: list[Entry], now: float) -> None:
         """Slow down a shard that throttled these entries of one request."""

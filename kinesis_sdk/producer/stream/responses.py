@@ -71,15 +71,16 @@ class ResponseHandler:
 
     def on_response(self, batch: Batch, response: Mapping[str, Any], now: float) -> None:
         """Handle the response of a PutRecords call, in the form that `sender.put_records` returns."""
-        queue, counters, topology = self._queue, self._pending.counters, self._topology
+        queue, pending, topology = self._queue, self._pending, self._topology
+        counters, started = pending.counters, batch.started
         queue.end_request(batch)
         queue.pause.succeeded()
         counters.put_records_calls += 1
-        self._pending.failures.request = None
+        pending.failures.request = None
         self._single_rejections = 0
         queue.stamps.observe(response.get("ResponseMetadata"), now)
         if topology.failures:
-            topology.on_stream_seen(batch.started)
+            topology.on_stream_seen(started)
         slowed = False
         count = size = 0
         results = response["Records"]
@@ -90,21 +91,21 @@ class ResponseHandler:
                     # Before any retry is queued, so that it already waits at the new rate.
                     self._slow_down(batch, results, now)
                     slowed = True
-                self._on_entry_error(entry, batch.started, now, code, str(result.get("ErrorMessage") or ""))
+                self._on_entry_error(entry, started, now, code, str(result.get("ErrorMessage") or ""))
                 continue
             shard_id, sequence_number = result.get("ShardId"), result.get("SequenceNumber")
             if not shard_id or not sequence_number:
                 text = "the result of an entry has neither an error code nor a valid shard id and sequence number"
                 error = ProtocolError(f"PutRecords: {text}")
                 counters.failed_entries += 1
-                self._retry(entry, batch.started, now, "ProtocolError", text, error, stored_nothing(error))
+                self._retry(entry, started, now, "ProtocolError", text, error, stored_nothing(error))
                 continue
             count += 1
-            size += entry.size
+            size += entry._size or entry.size
             if entry.shard_id is not None and shard_id != entry.shard_id:
-                topology.invalidate(batch.started, shard_id)
-            stored = _new_tuple(Stored, (shard_id, sequence_number, batch.started, now))
-            if entry.form.is_wrapped:
+                topology.invalidate(started, shard_id)
+            stored = _new_tuple(Stored, (shard_id, sequence_number, started, now))
+            if (entry.chosen or entry.aggregate).is_wrapped:
                 self._check_placement(entry, stored, now, last_chance=False, landed_in=shard_id)
             else:
                 self._settle(entry, stored, shard_id)

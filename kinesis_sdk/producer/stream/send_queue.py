@@ -640,11 +640,13 @@ class SendQueue:
         if self._topology.service_places:
             self._collect(entry, now)
             return self._collector.is_due(now)
-        lane = self._lane_of(entry)
+        lane = self.lanes.get(entry.shard_id) if entry.shard_id else None
+        if lane is None:
+            lane = self._lane_of(entry)
         if self._sealing is None:
             if lane.passes(entry, now):
                 # The way of nearly every Kinesis record: `_line_up` and `_release` would do the same.
-                if entry.alone:
+                if entry.deadline == -NEVER:  # it is alone
                     self._isolated.appendleft(Batch([entry]))
                     return True
                 self._collect(entry, now)
