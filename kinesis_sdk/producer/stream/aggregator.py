@@ -19,6 +19,12 @@ from kinesis_sdk.producer.stream.sealing import SizeEstimate
 
 _MAX_KEYS = 8_192
 
+_CALL_COST = 24
+"""Number of Kinesis records that cost about as much CPU time as a request."""
+
+_MAX_GATHERED = 128
+"""Bound of the scan for aggregates that leave early."""
+
 _NEVER = float("inf")
 
 
@@ -192,29 +198,50 @@ class Aggregator:
         self._latest = deadline if deadline >= self._latest else _NEVER
         return None
 
-    def close_due(self, now: float, lead: float = 0.0) -> list[Entry]:
-        """If a deadline has passed, close and return all aggregates whose deadline passes within ``lead`` seconds."""
+    def close_due(self, now: float, lead: float = 0.0, gather: float = 0.0) -> list[Entry]:
+        """If a deadline has passed, close and return all aggregates whose deadline passes within ``lead`` seconds.
+
+        If few records share an aggregate, close the aggregates whose deadline passes within ``gather`` seconds, too, except for aggregates that
+        began with a retry: its backoff is not shortened.
+        """
         if now < self._earliest:
             return []
-        until = now + lead
+        until, gathered = now + lead, now + max(lead, gather)
         # Deadlines of new records rise, so the scan usually ends with the first aggregate that stays open: there may be one for each key.
         is_sorted = self._latest < _NEVER
         due: list[Bin] = []
-        first = rest = _NEVER
+        soon: list[Bin] = []
+        joined = seen = 0
+        first = next_soon = rest = _NEVER
         latest = -_NEVER
         for place, entry in self._open_bins.items():
             deadline = entry.deadline
             if deadline <= until:
                 due.append(place)
-                first = min(first, deadline)
-            else:
-                rest = min(rest, deadline)
-                if is_sorted:
-                    break
-                latest = deadline if deadline >= latest else _NEVER
+                joined += len(entry.records) - 1
+                if deadline < first:  # noqa: PLR1730 - `min` is a call for every aggregate
+                    first = deadline
+                continue
+            latest = deadline if deadline >= latest else _NEVER
+            gathers = deadline <= gathered and joined <= _CALL_COST and seen < _MAX_GATHERED
+            seen += 1
+            if gathers and entry.records[0].due is None:
+                soon.append(place)
+                joined += len(entry.records) - 1
+                next_soon = min(next_soon, deadline)
+                continue
+            rest = min(rest, deadline)
+            if is_sorted and not gathers:
+                break
         if first > now:
-            self._earliest = min(first, rest)
+            self._earliest = min(first, next_soon, rest)
             return []
+        if joined <= _CALL_COST:
+            # Half of the buffered time lies behind an open aggregate, and half ahead, on average. So about as many records would have joined
+            # these aggregates as have joined them, and become Kinesis records of their own.
+            due += soon
+        else:
+            rest = min(rest, next_soon)
         self._earliest = rest
         if not is_sorted:
             self._latest = latest

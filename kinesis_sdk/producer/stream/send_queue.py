@@ -48,6 +48,10 @@ _COLLECTION_DELAY_SHARE = 0.2
 """A request is sent at most min(50 ms, 20 % of the buffered time) after the buffered time of its oldest record, as in the KPL. It includes
 all aggregates that would be sent within twice that time. So aggregates are as full as if each was sent after its own buffered time."""
 
+_CALL_INTERVAL = 0.12
+"""Seconds between two requests of a stream whose records rarely share an aggregate: there, calls are the limit. Aggregates that would leave
+within this time go with a request: at the default buffered time, all of them."""
+
 _MAX_LANES = 4_096
 """Without a shard map, each hash key has a lane. Beyond this number of lanes, empty lanes are forgotten."""
 
@@ -195,7 +199,7 @@ class SendQueue:
             left[entry] = None
         # Once for each entry, not for each record: the check whether an entry is empty visits all its records.
         self._pending.drop_empty(left)
-        for entry in self.aggregator.close_due(now, 2 * self._collection_delay):
+        for entry in self.aggregator.close_due(now, 2 * self._collection_delay, _CALL_INTERVAL):
             self._enqueue(entry, now)
         for lane in self._lanes_in_turn():
             for entry in lane.take_expired(now):

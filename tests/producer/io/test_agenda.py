@@ -219,6 +219,15 @@ def test_a_turn_costs_the_same_however_many_aggregates_are_due_later(mixed: bool
     assert cost(8) == cost(32)
 
 
+def test_a_stream_whose_records_do_not_share_aggregates_makes_few_calls() -> None:
+    turns, calls = Turns(1, shards=64), 0
+    for number in range(120):  # a record each 10 ms, each for another shard
+        turns.put(0, number % 64, 64)
+        calls += turns.turn()[0]
+        turns.clock.advance(0.01)
+    assert calls == 9, "one within 0.12 s and the 10 ms until the next record"
+
+
 def test_a_free_connection_costs_the_same_however_many_streams_wait_for_it() -> None:
     def cost(streams: int) -> int:
         turns = Turns(streams, max_connections=1)

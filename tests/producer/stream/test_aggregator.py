@@ -92,6 +92,41 @@ def test_an_aggregate_that_is_due_takes_along_those_that_will_be_soon() -> None:
     assert aggregator.next_deadline == 7.001
 
 
+def test_aggregates_leave_early_together_unless_many_records_would_have_joined_them() -> None:
+    aggregator = Aggregator(51_200, 100)
+
+    def fill(per_aggregate: int, aggregates: int) -> None:
+        for number in range(aggregates):
+            for _ in range(per_aggregate):
+                add(aggregator, make_record(deadline=5.0 + number / 100), bytes([number]) * 16)
+
+    fill(2, 24)
+    assert len(aggregator.close_due(5.0, 0.1, 1.0)) == 24
+    assert aggregator.next_deadline == NEVER, "nothing wakes the loop"
+    fill(2, 25)
+    assert len(aggregator.close_due(5.0, 0.1, 1.0)) == 11, "of the deadlines within 0.1 s"
+    assert aggregator.next_deadline == 5.11
+    assert len(aggregator.close_due(5.11, 0.1, 1.0)) == 14, "those that are left are few"
+    fill(1, 200)
+    assert len(aggregator.close_due(5.0, 0.1, 9.0)) == 11 + 128, "the scan is bounded"
+    assert aggregator.next_deadline == 5.0 + 139 / 100
+
+
+def test_an_aggregate_that_began_with_a_retry_does_not_leave_early() -> None:
+    aggregator, retried = Aggregator(51_200, 100), make_record(deadline=5.5)
+    retried.due = 5.5
+    for record, group in (
+        (make_record(deadline=5.0), SHARD),
+        (retried, OTHER),
+        (make_record(deadline=5.9), OTHER),
+    ):
+        add(aggregator, record, group)
+    add(aggregator, make_record(deadline=5.8), bytes(16))
+    assert [entry.shard_id for entry in aggregator.close_due(5.0, 0.1, 1.0)] == [SHARD, None]
+    assert aggregator.next_deadline == 5.5
+    assert [entry.shard_id for entry in aggregator.close_due(5.5)] == [OTHER]
+
+
 @pytest.mark.parametrize("settings", [{}, {"tagged": True}])
 @pytest.mark.parametrize("max_count", [1, 2, 100])
 def test_a_record_begins_an_aggregate_as_it_is_added_to_one(
@@ -123,7 +158,8 @@ def test_a_record_begins_an_aggregate_as_it_is_added_to_one(
     assert found[0] == found[1]
 
 
-def test_what_is_due_leaves_however_the_deadlines_mix() -> None:
+@pytest.mark.parametrize("gather", [0.0, 4.0])
+def test_what_is_due_leaves_however_the_deadlines_mix(gather: float) -> None:
     aggregator, now, rng = Aggregator(51_200, 4), 0, random.Random(1)
     for number in range(120):
         now += rng.randrange(3)
@@ -131,8 +167,11 @@ def test_what_is_due_leaves_however_the_deadlines_mix() -> None:
         add(aggregator, make_record(deadline=float(now + wait)), bytes([rng.randrange(16)]) * 16)
         before = {entry: entry.deadline for entry in aggregator._open_bins.values()}
         is_due = min(before.values(), default=NEVER) <= now
-        due = [entry for entry, deadline in before.items() if is_due and deadline <= now + 2]
-        assert aggregator.close_due(float(now), 2.0) == due
+        soonest = [
+            [entry for entry, deadline in before.items() if deadline <= now + lead] for lead in (2, gather)
+        ]
+        due = soonest[0] + [entry for entry in soonest[1] if entry not in soonest[0]] if is_due else []
+        assert aggregator.close_due(float(now), 2.0, gather) == due
         left = [deadline for entry, deadline in before.items() if entry not in due]
         assert now < aggregator.next_deadline <= min(left, default=NEVER)
 
