@@ -72,49 +72,70 @@ _LEAST_RATE = 0.05
 """Minimum share of the shard's limit after a cut: one aggregate of the KPL's usual size per second."""
 
 
-class TokenBucket:
-    """Tokens that refill with time, full at the start. Pure: ``now`` comes in."""
+class TokenBuckets:
+    """Tokens for Kinesis records and tokens for bytes, which refill with time, full at the start. Pure: ``now`` comes in.
 
-    __slots__ = ("_tokens", "_updated", "capacity", "rate")
+    ``records`` and ``size`` are the capacity of a bucket and its rate per second.
+    """
 
-    def __init__(self, capacity: float, rate: float, now: float) -> None:
-        self.capacity: float = capacity
-        self.rate: float = rate
-        self._tokens = capacity
+    __slots__ = (
+        "_byte_capacity",
+        "_byte_rate",
+        "_bytes",
+        "_record_capacity",
+        "_record_rate",
+        "_records",
+        "_updated",
+    )
+
+    def __init__(self, records: tuple[float, float], size: tuple[float, float], now: float) -> None:
+        self._record_capacity, self._record_rate = records
+        self._byte_capacity, self._byte_rate = size
+        self._records = self._record_capacity
+        self._bytes = self._byte_capacity
         self._updated = now
 
     def _refill(self, now: float) -> None:
-        if now > self._updated:
-            self._tokens = min(self.capacity, self._tokens + (now - self._updated) * self.rate)
+        elapsed = now - self._updated
+        if elapsed > 0:
+            self._records = min(self._record_capacity, self._records + elapsed * self._record_rate)
+            self._bytes = min(self._byte_capacity, self._bytes + elapsed * self._byte_rate)
             self._updated = now
 
-    def ready_in(self, amount: float, now: float) -> float:
-        """Return the seconds until ``amount`` may be taken; 0 if it may be taken now."""
-        updated = self._updated
-        if now > updated:  # it was often refilled for this moment already; `_refill`, written out for speed
-            tokens = self._tokens + (now - updated) * self.rate
-            self._tokens = tokens if tokens < self.capacity else self.capacity  # noqa: FURB136 - `min` is a call
-            self._updated = now
-        if amount <= self._tokens:
+    def ready_in(self, size: float, now: float) -> float:
+        """Return the seconds until a Kinesis record of ``size`` bytes may be taken; 0 if it may be taken now."""
+        if now > self._updated:  # it was often refilled for this moment already
+            self._refill(now)
+        if size <= self._bytes and self._records >= 1:
             return 0.0
-        missing = min(amount, self.capacity) - self._tokens
-        # A rounding error must not become a wait that never ends, nor a wait so short that adding it to the time changes nothing.
-        return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
+        return max(
+            _wait(1, self._records, self._record_capacity, self._record_rate),
+            _wait(size, self._bytes, self._byte_capacity, self._byte_rate),
+        )
 
-    def slow_to(self, rate: float, now: float) -> None:
-        """Refill at a different rate from now on, and drop the saved tokens."""
+    def slow_to(self, record_rate: float, byte_rate: float, now: float) -> None:
+        """Refill at different rates from now on, and drop the saved tokens."""
+        self.speed_up_to(record_rate, byte_rate, now)
+        self._records = min(self._records, 0.0)
+        self._bytes = min(self._bytes, 0.0)
+
+    def speed_up_to(self, record_rate: float, byte_rate: float, now: float) -> None:
+        """Refill at different rates from now on."""
         self._refill(now)
-        self._tokens = min(self._tokens, 0.0)
-        self.rate = rate
+        self._record_rate = record_rate
+        self._byte_rate = byte_rate
 
-    def speed_up_to(self, rate: float, now: float) -> None:
-        """Refill at another rate from now on."""
-        self._refill(now)
-        self.rate = rate
+    def take(self, size: float) -> None:
+        """Take a Kinesis record; call this only after `ready_in` returned 0. A size above the capacity leaves a debt."""
+        self._records -= 1
+        self._bytes -= size
 
-    def take(self, amount: float) -> None:
-        """Take ``amount``; only after `ready_in` returned 0. An amount above the capacity leaves a debt."""
-        self._tokens -= amount
+
+def _wait(amount: float, tokens: float, capacity: float, rate: float) -> float:
+    """Return the seconds until a bucket holds an amount."""
+    missing = min(amount, capacity) - tokens
+    # A rounding error must not become a wait that never ends, nor a wait so short that adding it to the time changes nothing.
+    return max(missing / rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
 
 
 class ShardRate:
@@ -124,15 +145,14 @@ class ShardRate:
     """
 
     __slots__ = (
+        "_buckets",
         "_byte_rate",
-        "_bytes",
         "_cut_at",
         "_cut_share",
         "_plateau_seconds",
         "_plateau_share",
         "_published_share",
         "_record_rate",
-        "_records",
         "_sent",
         "_sent_bytes",
         "_throttled",
@@ -143,8 +163,9 @@ class ShardRate:
         factor = rate_limit / 100
         self._record_rate = SHARD_RECORDS_PER_SECOND * factor
         self._byte_rate = SHARD_BYTES_PER_SECOND * factor
-        self._records = TokenBucket(SHARD_RECORDS_PER_SECOND, self._record_rate, now)
-        self._bytes = TokenBucket(SHARD_BYTES_PER_SECOND, self._byte_rate, now)
+        self._buckets = TokenBuckets(
+            (SHARD_RECORDS_PER_SECOND, self._record_rate), (SHARD_BYTES_PER_SECOND, self._byte_rate), now
+        )
         self.share: float = 1.0
         self._published_share = min(1.0, 1 / factor)
         self._cut_at = float("-inf")
@@ -159,13 +180,11 @@ class ShardRate:
         """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if it may be sent now."""
         if self.share < 1.0:
             self._recover(now)
-        wait, other = self._records.ready_in(1, now), self._bytes.ready_in(size, now)
-        return other if other > wait else wait  # noqa: FURB136
+        return self._buckets.ready_in(size, now)
 
     def charge(self, size: int) -> None:
         """Take the tokens of a Kinesis record; call this only after `wait` returned 0."""
-        self._records.take(1)
-        self._bytes.take(size)
+        self._buckets.take(size)
         self._sent += 1
         self._sent_bytes += size
 
@@ -197,15 +216,13 @@ class ShardRate:
         self._sent *= kept
         self._sent_bytes *= kept
         self._throttled *= kept
-        self._records.slow_to(self._record_rate * after, now)
-        self._bytes.slow_to(self._byte_rate * after, now)
+        self._buckets.slow_to(self._record_rate * after, self._byte_rate * after, now)
 
     def _recover(self, now: float) -> None:
         """Let the rate rise as time passes after a cut."""
         if self.share < 1.0:
             self.share = max(self.share, min(1.0, self._share_after(now - self._cut_at)))
-            self._records.speed_up_to(self._record_rate * self.share, now)
-            self._bytes.speed_up_to(self._byte_rate * self.share, now)
+            self._buckets.speed_up_to(self._record_rate * self.share, self._byte_rate * self.share, now)
 
     def _share_after(self, elapsed: float) -> float:
         """Return the share of the configured rate some seconds after the last cut."""
@@ -231,9 +248,8 @@ class RateLimit:
 
     def may_send(self, entry: Entry, now: float) -> float:
         """Return the time at which both buckets of the shard hold enough tokens for the entry."""
-        if (
-            entry.released > _NOT_RELEASED or entry.deadline == _NOT_RELEASED
-        ):  # `_has_paid`, written out for speed
+        if entry.released != _NOT_RELEASED or entry.deadline == _NOT_RELEASED:
+            # Its tokens were taken already: before the entry returned to its lane, or (`alone`) for the entry of which it is a part.
             return now
         group = entry.shard_id or entry.group
         rate = self._rates.get(group)
@@ -243,7 +259,7 @@ class RateLimit:
 
     def on_sent(self, entry: Entry, now: float) -> None:
         """Take the tokens, unless they were taken before."""
-        if not _has_paid(entry):
+        if entry.released == _NOT_RELEASED and entry.deadline != _NOT_RELEASED:
             entry.released = now
             self._rates[entry.shard_id or entry.group].charge(entry.size)
 
@@ -269,11 +285,6 @@ class RateLimit:
     def outstanding(self) -> int:
         """Always 0, because tokens are refilled with time and not when entries return."""
         return 0
-
-
-def _has_paid(entry: Entry) -> bool:
-    """Return whether an entry's tokens were taken already: before the entry returned to its lane, or for the entry of which it is a part."""
-    return entry.released > _NOT_RELEASED or entry.alone
 
 
 def _probe(seconds: float) -> float:

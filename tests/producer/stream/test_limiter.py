@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.stream.limiter import TokenBucket
+from kinesis_sdk.producer.stream.limiter import TokenBuckets
 from tests.producer.support import RatedLane, make_entry
 
 MIB = 1024 * 1024
+ENDLESS = (1e12, 1e12)
 
 
 def test_the_vectors_of_the_kpl() -> None:
     # token_bucket_test.cc: max 200, rate 1000
-    bucket = TokenBucket(200, 1000, 0.0)
+    bucket = TokenBuckets(ENDLESS, (200, 1000), 0.0)
     assert bucket.ready_in(200, 0.0) == 0
     bucket.take(200)
     assert bucket.ready_in(110, 0.1) > 0
@@ -27,7 +28,7 @@ def test_the_vectors_of_the_kpl() -> None:
 
 
 def test_the_kpl_refuses_201_of_200_and_we_take_them_as_a_debt() -> None:
-    bucket = TokenBucket(200, 1000, 0.0)
+    bucket = TokenBuckets(ENDLESS, (200, 1000), 0.0)
     bucket.take(1)
     assert bucket.ready_in(201, 0.0) > 0, "not before it is full"
     assert bucket.ready_in(201, 0.001) == 0
@@ -36,7 +37,7 @@ def test_the_kpl_refuses_201_of_200_and_we_take_them_as_a_debt() -> None:
 
 
 def test_a_bucket_does_not_overflow_and_time_does_not_go_back() -> None:
-    bucket = TokenBucket(200, 1000, 10.0)
+    bucket = TokenBuckets(ENDLESS, (200, 1000), 10.0)
     bucket.take(200)
     assert bucket.ready_in(1, 5.0) == pytest.approx(0.001)
     assert bucket.ready_in(200, 1_000.0) == 0
@@ -130,9 +131,9 @@ def test_the_rate_is_a_per_cent_of_the_services() -> None:
 
 def test_a_wait_is_never_so_short_that_the_clock_does_not_move() -> None:
     now = 1e6  # a machine that has been up for eleven days
-    bucket = TokenBucket(1_000, 100_000, now)
+    bucket = TokenBuckets(ENDLESS, (1_000, 100_000), now)
     bucket.take(1_000)
-    bucket._tokens = 1 - 2e-9  # what rounding leaves
+    bucket._bytes = 1 - 2e-9  # what rounding leaves
     wait = bucket.ready_in(1, now)
     assert wait > 0
     assert now + wait > now
