@@ -257,8 +257,13 @@ class Simulation:
 
     def warm(self) -> None:
         """Store a record, so that the map and the facts of the stream are known."""
-        self.put("warm", b"up")
+        self.put_and_run("warm", b"up")
+
+    def put_and_run(self, key: str, data: bytes, **more: Any) -> PendingRecord:
+        """Put a record, and go on until nothing is left to do."""
+        record = self.put(key, data, **more)
         self.run()
+        return record
 
     def split(self) -> None:
         """Split the first shard in the middle of the space of hash keys."""
@@ -589,6 +594,17 @@ class Simulation:
                 assert isinstance(error, RecordFailedError)
                 if found:
                     assert error.maybe_stored or self.service_placed, "stored, and its failure denies it"
+
+    def finish(self, *, delivered: bool = False) -> None:
+        """Go on until nothing is left to do, and check all that holds then; with ``delivered``, that nothing failed."""
+        self.run()
+        self.check()
+        if delivered:
+            assert all(record.exception() is None for record in self.records)
+        if self.config.ordering == "per_shard":
+            self.check_order()
+        if self.config.idempotent:
+            self.check_identities()
 
     def check_order(self) -> None:
         """What ordered mode promises, by what a KCL delivers; call after `check`."""

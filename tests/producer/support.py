@@ -14,6 +14,7 @@ from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardMap
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import engine
 from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.records.future import PendingRecord
@@ -121,6 +122,17 @@ class Held:
         self.entered.set()
         assert self.released.wait(LONG)
         self.returned.extend(arguments)
+
+
+def settle(producer: Any, stream: str = "orders") -> None:
+    """Put records until the producer knows its stream."""
+    pipeline = producer._engine.pipeline(StreamId.parse(stream))
+    for _ in range(10_000):
+        producer.put(stream, "settle", b"settle")
+        assert producer.flush(LONG) == 0
+        if pipeline.topology.described:
+            return
+    raise AssertionError("the stream's facts do not come")
 
 
 def add(aggregator: Aggregator, record: MadeRecord, group: Group) -> Entry | None:

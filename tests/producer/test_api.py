@@ -25,7 +25,7 @@ from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.testing import VirtualClock
 from tests.producer.simulation import STREAM
 from tests.producer.stored import payloads
-from tests.producer.support import LONG, Gate, Make, beside, interpreted
+from tests.producer.support import LONG, Gate, Held, Make, beside, interpreted, settle
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
@@ -309,18 +309,13 @@ def test_what_a_crash_leaves_is_told(make: Make, monkeypatch: pytest.MonkeyPatch
 
 
 def test_room_is_given_back_only_when_the_hook_has_seen_the_payload(make: Make) -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def slow(_: FailedRecord) -> None:
-        inside.set()
-        assert go_on.wait(LONG)
-
+    slow = Held()
     producer = make(on_record_failed=slow, max_buffered_records=1)
     producer.put("nowhere", "k", b"x")
-    assert inside.wait(LONG)
+    assert slow.entered.wait(LONG)
     assert producer.try_put(STREAM, "k", b"y") is None
     assert producer.flush(0) == 1
-    go_on.set()
+    slow.released.set()
     assert producer.flush(LONG) == 0
     assert producer.try_put(STREAM, "k", b"y") is not None
 
@@ -379,11 +374,10 @@ def test_futures_are_final_when_flush_returns(make: Make) -> None:
 # ---------------------------------------------------------------------- a process that stood still
 
 
-def test_time_in_which_the_process_stood_still_is_not_counted(gate: Gate) -> None:
+def test_time_in_which_the_process_stood_still_is_not_counted(make: Make, gate: Gate) -> None:
     clock = Jump()
     gate.open.clear()
-    config = ProducerConfig(record_max_buffered_time=5.0, record_ttl=30.0)
-    with Producer(config, client=gate, clock=clock) as producer:
+    with make(clock=clock, record_max_buffered_time=5.0, record_ttl=30.0) as producer:
         on_its_way = producer.put(STREAM, "a", b"on its way")
         assert producer.flush(0) == 1
         assert gate.arrived.acquire(timeout=LONG)
@@ -404,10 +398,9 @@ def test_time_in_which_the_process_stood_still_is_not_counted(gate: Gate) -> Non
         assert producer.stats().expired_user_records == 0
 
 
-def test_an_idle_hour_before_a_put_is_no_standstill(gate: Gate) -> None:
+def test_an_idle_hour_before_a_put_is_no_standstill(make: Make, gate: Gate) -> None:
     clock = VirtualClock()
-    config = ProducerConfig(record_max_buffered_time=0.0, record_ttl=30.0)
-    with Producer(config, client=gate, clock=clock) as producer:
+    with make(clock=clock, record_max_buffered_time=0.0, record_ttl=30.0) as producer:
         assert producer.put(STREAM, "a", b"x").result(LONG)
         clock.advance(3_600.0)
         gate.open.clear()
@@ -422,7 +415,7 @@ def test_an_idle_hour_before_a_put_is_no_standstill(gate: Gate) -> None:
 # ---------------------------------------------------------------------- a stream that changes who places its records
 
 
-def test_a_stream_that_goes_back_to_partition_keys_is_aggregated_again(gate: Gate) -> None:
+def test_a_stream_that_goes_back_to_partition_keys_is_aggregated_again(make: Make, gate: Gate) -> None:
     clock = Jump()
     strategy = "AUTO"
 
@@ -432,8 +425,7 @@ def test_a_stream_that_goes_back_to_partition_keys_is_aggregated_again(gate: Gat
         return answer
 
     gate.replace["describe_stream_summary"] = describe
-    config = ProducerConfig(record_max_buffered_time=60.0, record_ttl=600.0)
-    with Producer(config, client=gate, clock=clock) as producer:
+    with make(clock=clock, record_max_buffered_time=60.0, record_ttl=600.0) as producer:
         pipeline = producer._engine.pipeline(StreamId(STREAM))
         while not pipeline.topology.service_places:
             producer.put(STREAM, "k", b"x")
@@ -449,7 +441,7 @@ def test_a_stream_that_goes_back_to_partition_keys_is_aggregated_again(gate: Gat
         assert producer.stats().kinesis_records_stored == before + 1
 
 
-def test_a_stream_whose_record_limit_was_raised_is_asked_again_but_rarely(gate: Gate) -> None:
+def test_a_stream_whose_record_limit_was_raised_is_asked_again_but_rarely(make: Make, gate: Gate) -> None:
     clock = Jump()
     asked: list[int] = []
 
@@ -459,37 +451,26 @@ def test_a_stream_whose_record_limit_was_raised_is_asked_again_but_rarely(gate: 
 
     gate.replace["describe_stream_summary"] = describe
     large = b"x" * (2 * 1024 * 1024)
-    config = ProducerConfig(record_max_buffered_time=0.005, max_user_record_size=10 * 1024 * 1024)
-    with Producer(config, client=gate, clock=clock) as producer:
-        pipeline = producer._pipeline(STREAM)
-
-        def learn() -> None:
-            for _ in range(10_000):
-                producer.put(STREAM, "k", b"x")
-                assert producer.flush(LONG) == 0
-                if pipeline.topology.described:
-                    return
-            raise AssertionError("it does not ask")
-
-        learn()
+    with make(clock=clock, record_max_buffered_time=0.005, max_user_record_size=10 * 1024 * 1024) as producer:
+        settle(producer)
         arn = gate.client.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
         gate.client.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10_240)
         known = len(asked)
         for _ in range(20):
             with pytest.raises(InvalidRecordError, match="1,048,576"):
                 producer.put(STREAM, "k", large)
-        learn()
+        settle(producer)
         assert len(asked) == known, "it was asked just now"
         clock.ahead += 61.0
         with pytest.raises(InvalidRecordError):
             producer.put(STREAM, "k", large)
-        learn()
+        settle(producer)
         assert len(asked) == known + 1
         assert producer.put(STREAM, "k", large).result(LONG)
         clock.ahead += 61.0
         with pytest.raises(InvalidRecordError, match="10,485,760"):
             producer.put(STREAM, "k", large * 5)
-        learn()
+        settle(producer)
         assert len(asked) == known + 1, "more than this the configuration does not allow"
 
 
@@ -553,12 +534,11 @@ def test_while_there_are_records_the_engine_looks_at_the_clock_each_second(
     assert producer.flush(LONG) == 0
 
 
-def test_records_of_put_many_do_not_age_while_an_earlier_one_waits_for_room(gate: Gate) -> None:
+def test_records_of_put_many_do_not_age_while_an_earlier_one_waits_for_room(make: Make, gate: Gate) -> None:
     clock = VirtualClock()
     gate.open.clear()
-    config = ProducerConfig(record_max_buffered_time=0.0, max_buffered_records=2)
     futures: list[PendingRecord] = []
-    with Producer(config, client=gate, clock=clock) as producer:
+    with make(clock=clock, record_max_buffered_time=0.0, max_buffered_records=2) as producer:
         with beside(lambda: futures.extend(producer.put_many(STREAM, [("k", b"x")] * 4))):
             while not producer._engine._shared.waiting_puts:
                 pass

@@ -124,8 +124,7 @@ TENANT = {"tenant": b"acme"}
 def test_a_stream_that_places_records_fails_those_with_headers_and_no_other() -> None:
     simulation = simulate(ProducerConfig(record_max_buffered_time=0.0), **AUTO)
     records = [simulation.put("k", b"%d" % n, headers=TENANT if n % 2 else {}) for n in range(10)]
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert [failure_of(record).attempts[-1].code for record in records[1::2]] == ["HeadersImpossible"] * 5
     assert [record.exception() for record in records[::2]] == [None] * 5
     assert {one.data for one in simulation.stored(like_a_kcl=False)} == {b"0", b"2", b"4", b"6", b"8"}
@@ -133,12 +132,10 @@ def test_a_stream_that_places_records_fails_those_with_headers_and_no_other() ->
 
 def test_a_stream_that_begins_to_place_records_fails_what_it_can_no_longer_take() -> None:
     simulation = simulate(ProducerConfig(aggregation_enabled=False), **BY_KEY)
-    early = simulation.put("k", b"early", headers=TENANT)
-    simulation.run()
+    early = simulation.put_and_run("k", b"early", headers=TENANT)
     switch(simulation, "AUTO")
     late = [simulation.put(f"k{n}", b"late %d" % n, headers=TENANT) for n in range(20)]
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert early.exception() is None
     failed = [record for record in late if record.exception() is not None]
     assert failed
@@ -153,8 +150,7 @@ def test_they_wait_for_the_summary_and_no_other_record_does() -> None:
     simulation.run(until=simulation.clock.monotonic() + 0.1)
     assert plain.done()
     assert not waiting.done()
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert waiting.exception() is None
 
 
@@ -172,8 +168,7 @@ def test_they_expire_if_the_summary_never_comes() -> None:
 def test_without_the_permission_for_the_summary_the_setting_decides(default: Any, code: str | None) -> None:
     simulation = simulate(ProducerConfig(record_distribution_strategy_default=default), **BY_KEY)
     simulation.aws.faults.add(DENIED)
-    record = simulation.put("k", b"headers", headers=TENANT)
-    simulation.run()
+    record = simulation.put_and_run("k", b"headers", headers=TENANT)
     assert (code and failure_of(record).attempts[-1].code) == (None if record.exception() is None else code)
 
 

@@ -19,7 +19,7 @@ from kinesis_sdk.producer.stream.limiter import ShardRate
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import how_many, share
 from tests.producer.simulation import STREAM, Simulation
-from tests.producer.support import LONG, Gate
+from tests.producer.support import LONG, Gate, settle
 
 SIZE = 100
 COUNT = how_many(unit=1_000, fuzz=4_000)
@@ -58,10 +58,7 @@ def held() -> int:
 
 def warm(producer: Producer, gate: Gate) -> None:
     """Let it learn its stream, start its threads, fill its caches; then nothing gets through any more."""
-    pipeline = producer._pipeline(STREAM)
-    while not pipeline.topology.described:
-        producer.put(STREAM, "warm", b"up")
-        assert producer.flush(LONG) == 0
+    settle(producer)
     for number in range(500):
         producer.put(STREAM, f"key-{number}", bytes(SIZE))
     assert producer.flush(LONG) == 0

@@ -50,23 +50,12 @@ from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.fuzz import TIMES, share
 from tests.producer.simulation import STREAM
 from tests.producer.stored import payloads as stored
-from tests.producer.support import LONG, Gate, Held, Make, beside, failure_of, interpreted
+from tests.producer.support import LONG, Gate, Held, Make, beside, failure_of, interpreted, settle
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 MIB = 1024 * 1024
 ROOM = str(Path(sys.modules[Producer.__module__].__file__ or "").parent)
 """Where the producer's code is."""
-
-
-def settle(producer: Producer, stream: str = STREAM) -> None:
-    """Put records until the producer knows its stream."""
-    pipeline = producer._engine.pipeline(StreamId.parse(stream))
-    for _ in range(10_000):
-        producer.put(stream, "settle", b"settle")
-        assert producer.flush(LONG) == 0
-        if pipeline.topology.described:
-            return
-    raise AssertionError("the stream's facts do not come")
 
 
 # ---------------------------------------------------------------------- the main road
@@ -319,13 +308,11 @@ def test_backpressure_does_not_break_aggregation_up(make: Make, aws: FakeAws, ga
     assert 20_000 / (stats.kinesis_records_stored - known.kinesis_records_stored) > 50
 
 
-def test_time_spent_waiting_for_room_does_not_count_against_the_time_to_live(gate: Gate) -> None:
+def test_time_spent_waiting_for_room_does_not_count_against_the_time_to_live(make: Make, gate: Gate) -> None:
     clock = VirtualClock()
     gate.open.clear()
-    config = ProducerConfig(
-        max_buffered_bytes=65_536, record_max_buffered_time=0.0, record_ttl=3.0, request_timeout=60.0
-    )
-    with Producer(config, client=gate, clock=clock) as producer:
+    settings = {"max_buffered_bytes": 65_536, "record_max_buffered_time": 0.0, "request_timeout": 60.0}
+    with make(clock=clock, record_ttl=3.0, **settings) as producer:
         producer.put(STREAM, "k", b"x" * 60_000)
         assert gate.arrived.acquire(timeout=LONG)
         results: list[PendingRecord] = []
@@ -544,7 +531,8 @@ def test_a_callback_that_puts_does_not_wait_for_room_that_its_own_thread_has_to_
 
 
 @pytest.mark.parametrize("method", ["flush", "close"])
-def test_a_callback_may_not_wait_for_the_results_it_has_to_bring(make: Make, method: str) -> None:
+def test_a_callback_may_not_wait_for_the_results_it_has_to_bring(make: Make, gate: Gate, method: str) -> None:
+    gate.open.clear()
     producer = make()
     outcome: list[BaseException] = []
     called = threading.Event()
@@ -556,12 +544,11 @@ def test_a_callback_may_not_wait_for_the_results_it_has_to_bring(make: Make, met
             outcome.append(error)
         called.set()
 
-    future = producer.put(STREAM, "k", b"x")
-    future.add_done_callback(wait)
+    producer.put(STREAM, "k", b"x").add_done_callback(wait)
+    gate.open.set()
     assert called.wait(LONG)
-    if outcome:  # it ran in the producer's thread, and not at once in this one
-        assert "callback" in str(outcome[0])
-        assert producer.put(STREAM, "k", b"x").result(LONG), "the producer is open as before"
+    assert "callback" in str(outcome[0])
+    assert producer.put(STREAM, "k", b"x").result(LONG), "the producer is open as before"
 
 
 @pytest.mark.parametrize("way", ["result", "exception", "wait", "as_completed"])

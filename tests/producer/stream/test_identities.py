@@ -36,8 +36,7 @@ def idempotent(**settings: Any) -> ProducerConfig:
 def started(**settings: Any) -> Simulation:
     """A producer with one shard that has stored one record, so that it has its map."""
     simulation = Simulation(idempotent(**settings), shards=1, latency=0.01)
-    simulation.put("first", b"first")
-    simulation.run()
+    simulation.warm()
     return simulation
 
 
@@ -67,6 +66,11 @@ def watched(simulation: Simulation) -> list[tuple[float, RunTable | None]]:
     return sent
 
 
+def observed(**settings: Any) -> tuple[Simulation, list[tuple[float, RunTable | None]]]:
+    simulation = started(**settings)
+    return simulation, watched(simulation)
+
+
 def runs(sent: list[tuple[float, RunTable | None]]) -> list[Run]:
     return [run for _, table in sent if table is not None for run in table.runs]
 
@@ -75,11 +79,10 @@ def runs(sent: list[tuple[float, RunTable | None]]) -> list[Run]:
 
 
 def test_a_lost_answer_is_repeated_with_the_same_identity_and_a_mark_after_the_hold_off() -> None:
-    simulation = started()
-    sent = watched(simulation)
+    simulation, sent = observed()
     lose(simulation)
     records = [simulation.put(f"k{number}", b"%d" % number) for number in range(5)]
-    simulation.run()
+    simulation.finish()
     first, second = runs(sent)
     assert first == Run(5, HOLD_OFF, 0, first.incarnation, first.date, first.number)
     assert second == first._replace(flags=REPEAT)
@@ -88,17 +91,13 @@ def test_a_lost_answer_is_repeated_with_the_same_identity_and_a_mark_after_the_h
     assert HOLD_OFF <= again - first.date / 1000 <= HOLD_OFF + 1.5, "it is held, and no longer than that"
     assert all(record.done() for record in records)
     assert len(simulation.copies()) == 11
-    simulation.check()
-    simulation.check_identities()
 
 
 def test_a_rejection_that_stored_nothing_leaves_no_trace() -> None:
-    simulation = started()
-    sent = watched(simulation)
+    simulation, sent = observed()
     throttle(simulation)
     begin = simulation.clock.time()
-    record = simulation.put("a", b"x")
-    simulation.run()
+    record = simulation.put_and_run("a", b"x")
     first, second = runs(sent)
     assert (first.flags, second.flags) == (0, 0)
     assert second.number > first.number
@@ -107,35 +106,30 @@ def test_a_rejection_that_stored_nothing_leaves_no_trace() -> None:
 
 
 def test_a_rejection_after_a_lost_answer_forgets_nothing() -> None:
-    simulation = started()
-    sent = watched(simulation)
+    simulation, sent = observed()
     lose(simulation)
     record = simulation.put("a", b"x")
     simulation.run(simulation.clock.monotonic() + 1.0)
     throttle(simulation, 2)
-    simulation.run()
+    simulation.finish()
     assert record.done()
     first, *repeats = runs(sent)
     assert repeats == [first._replace(flags=REPEAT)] * 3
-    simulation.check_identities()
 
 
 def test_a_second_lost_answer_does_not_hold_it_again() -> None:
-    simulation = started()
-    sent = watched(simulation)
+    simulation, sent = observed()
     lose(simulation, count=2)
     simulation.put("a", b"x")
-    simulation.run()
+    simulation.finish()
     times = [at for at, _ in sent]
     assert times[1] - times[0] > HOLD_OFF - 1
     assert times[2] - times[1] < HOLD_OFF, "the hold-off counts from the first attempt"
     assert {run.date for run in runs(sent)} == {runs(sent)[0].date}
-    simulation.check_identities()
 
 
 def test_held_and_fresh_records_share_an_aggregate_in_runs() -> None:
-    simulation = started(record_max_buffered_time=1.0)
-    sent = watched(simulation)
+    simulation, sent = observed(record_max_buffered_time=1.0)
     lose(simulation)
     simulation.put("a", b"held 0")
     simulation.put("b", b"held 1")
@@ -144,50 +138,43 @@ def test_held_and_fresh_records_share_an_aggregate_in_runs() -> None:
     assert simulation.pipeline.queue.next_retry < float("inf")
     simulation.clock.advance_to(simulation.pipeline.queue.next_retry - 0.01)
     simulation.put("c", b"fresh")
-    simulation.run()
+    simulation.finish()
     assert simulation.pipeline.pending_count == 0
     tables = [table for _, table in sent[1:] if table is not None]
     flags = [[(run.count, run.flags) for run in table.runs] for table in tables]
     assert flags in ([[(1, 0), (2, REPEAT)]], [[(2, REPEAT)], [(1, 0)]])
-    simulation.check()
-    simulation.check_identities()
 
 
 def test_fresh_records_before_and_behind_others_have_identities_of_their_own() -> None:
-    simulation = started(record_max_buffered_time=1.0)
-    sent = watched(simulation)
+    simulation, sent = observed(record_max_buffered_time=1.0)
     for number, name in enumerate((None, "order-1", None, None, "order-2", None)):
         identity = None if name is None else NAMES.identity(name, 300.0, bytes(16))
         simulation.put("a", b"%d" % number, identity=identity)
-    simulation.run()
+    simulation.finish()
     (table,) = [table for _, table in sent if table is not None]
     fresh = [run for run in table.runs if run.incarnation == table.runs[0].incarnation]
     numbers = [run.number + index for run in fresh for index in range(run.count)]
     assert [run.count for run in table.runs] == [1, 1, 2, 1, 1]
     assert len(set(numbers)) == 4
-    simulation.check_identities()
 
 
 def test_a_misplaced_record_of_one_is_sent_again() -> None:
     """As an aggregate, it is not stored wherever it landed: readers drop it there."""
     simulation = Simulation(idempotent(aggregation_enabled=False), shards=1)
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     simulation.split()
     sent = watched(simulation)
     record = simulation.put("a", b"second")
-    simulation.run()
+    simulation.finish()
     assert len(record.result().attempts) == 1, (
         "its hash key is in the range of the child: valid, whatever was predicted"
     )
     assert [run.flags for run in runs(sent)] == [0]
-    simulation.check_identities()
 
 
 def test_a_record_of_one_that_landed_outside_of_its_range_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(idempotent(aggregation_enabled=False), shards=2)
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     shards = {
         shard.shard_id: shard.hash_key_range for shard in list_shards(simulation.client, StreamId(STREAM))
     }
@@ -204,8 +191,7 @@ def test_a_record_of_one_that_landed_outside_of_its_range_is_void(monkeypatch: p
         original(batch, response, now)
 
     monkeypatch.setattr(simulation.pipeline.responses, "on_response", misplaced)
-    record = simulation.put("a", b"second")
-    simulation.run()
+    record = simulation.put_and_run("a", b"second")
     assert [attempt.code for attempt in record.result().attempts] == ["Wrong Shard", ""]
     first, second = runs(sent)
     assert second.flags == 0, "the shard is known, so nothing valid is stored"
@@ -219,10 +205,9 @@ def test_an_unknown_shard_is_an_unknown_outcome() -> None:
     simulation.aws.faults.add(Fault(kind="error", operation="ListShards", count=5))
     sent = watched(simulation)
     record = simulation.put("a", b"x")
-    simulation.run()
+    simulation.finish()
     assert record.done()
     assert [run.flags for run in runs(sent)] == [0, REPEAT]
-    simulation.check_identities()
 
 
 def test_a_rejected_aggregate_is_divided_into_parts_with_identities() -> None:
@@ -233,11 +218,9 @@ def test_a_rejected_aggregate_is_divided_into_parts_with_identities() -> None:
     sent = watched(simulation)
     for number in range(4):
         simulation.put(f"k{number}", b"%d" % number)
-    simulation.run()
+    simulation.finish()
     assert sorted(run.count for run in runs(sent)) == [2, 2, 4]
     assert all(run.flags == 0 for run in runs(sent))
-    simulation.check()
-    simulation.check_identities()
 
 
 # ---------------------------------------------------------------------- the map and the time
@@ -258,8 +241,7 @@ def test_the_first_request_waits_for_the_shard_map() -> None:
 def test_a_record_that_waits_for_the_map_expires() -> None:
     simulation = Simulation(idempotent(record_ttl=10.0), shards=2)
     simulation.aws.faults.add(Fault(kind="error", operation="ListShards", count=NEVER_AGAIN))
-    record = simulation.put("a", b"x")
-    simulation.run()
+    record = simulation.put_and_run("a", b"x")
     error = failure_of(record)
     assert error.attempts[-1].code == "Expired"
     assert error.maybe_stored is False
@@ -270,8 +252,7 @@ def test_without_the_permission_to_list_shards_it_is_refused() -> None:
     simulation.aws.faults.add(
         Fault(kind="error", operation="ListShards", code="AccessDeniedException", status=400)
     )
-    record = simulation.put("a", b"x")
-    simulation.run()
+    record = simulation.put_and_run("a", b"x")
     error = failure_of(record)
     assert error.attempts[-1].code == "IdempotenceImpossible"
     assert "kinesis:ListShards" in str(error.__cause__)
@@ -436,8 +417,7 @@ def test_equal_random_bytes_of_two_machines_are_told_apart_by_their_clocks(
 def test_what_expires_while_it_is_held_may_be_stored() -> None:
     simulation = started(record_ttl=10.0)
     lose(simulation, count=NEVER_AGAIN)
-    record = simulation.put("a", b"x")
-    simulation.run()
+    record = simulation.put_and_run("a", b"x")
     assert failure_of(record).maybe_stored is True
     assert any(copy.data == b"x" for copy in simulation.copies())
 
@@ -460,8 +440,7 @@ def test_what_expires_before_its_hold_off_ends_says_so() -> None:
 def test_what_was_only_rejected_is_not_stored(ordering: Any) -> None:
     simulation = started(record_ttl=10.0, ordering=ordering)
     throttle(simulation, NEVER_AGAIN)
-    record = simulation.put("a", b"x")
-    simulation.run()
+    record = simulation.put_and_run("a", b"x")
     assert failure_of(record).maybe_stored is False
 
 
@@ -469,8 +448,7 @@ def test_a_rejection_that_need_not_be_the_services_leaves_open_what_is_stored() 
     """A proxy between the two may answer after it passed the request on."""
     simulation = started()
     simulation.aws.faults.add(Fault(kind="error", operation="PutRecords", status=413, code="413", count=1))
-    record = simulation.put("a", b"x")
-    simulation.run()
+    record = simulation.put_and_run("a", b"x")
     assert failure_of(record).maybe_stored is True
     assert record.identity is not None
     assert record.identity.date is not None
@@ -479,8 +457,7 @@ def test_a_rejection_that_need_not_be_the_services_leaves_open_what_is_stored() 
 def test_without_idempotent_nothing_is_known() -> None:
     simulation = Simulation(ProducerConfig(record_ttl=10.0), shards=1)
     lose(simulation, count=NEVER_AGAIN)
-    record = simulation.put("a", b"x")
-    simulation.run()
+    record = simulation.put_and_run("a", b"x")
     assert failure_of(record).maybe_stored is None
 
 
@@ -504,21 +481,17 @@ def test_what_is_abandoned_in_flight_may_be_stored() -> None:
 
 
 def test_ordered_mode_waits_for_a_head_that_is_held() -> None:
-    simulation = started(ordering="per_shard")
-    sent = watched(simulation)
+    simulation, sent = observed(ordering="per_shard")
     lose(simulation)
     simulation.put("a", b"1")
     simulation.run(simulation.clock.monotonic() + 1.0)
     simulation.put("a", b"2")
     simulation.run(simulation.clock.monotonic() + 1.0)
     assert len(sent) == 1, "the lane waits"
-    simulation.run()
+    simulation.finish()
     first, repeated, *_ = runs(sent)
     assert repeated == first._replace(flags=REPEAT)
     assert sent[1][0] * 1000 >= first.date + HOLD_OFF * 1000
-    simulation.check()
-    simulation.check_order()
-    simulation.check_identities()
 
 
 # ---------------------------------------------------------------------- streams that place records themselves
@@ -532,8 +505,7 @@ def test_a_stream_that_places_records_gets_what_it_got_before(caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         records = [simulation.put("a", b"%d" % number) for number in range(3)]
         simulation.run()
-        simulation.put("a", b"3")
-        simulation.run()
+        simulation.put_and_run("a", b"3")
     assert all(record.exception() is None for record in records)
     assert [table for _, table in sent] == [None] * 4
     (message,) = caplog.messages
@@ -564,20 +536,17 @@ def test_a_name_is_an_identity_in_every_producer() -> None:
 
 
 def test_a_named_record_that_may_be_stored_keeps_its_date() -> None:
-    simulation = started()
-    sent = watched(simulation)
+    simulation, sent = observed()
     lose(simulation, count=2)
     simulation.put("a", b"x", identity=NAMES.identity("n", 1.0, bytes(16)))
-    simulation.run()
+    simulation.finish()
     first, second, third = runs(sent)
     assert second == third == first._replace(flags=NAMED | REPEAT)
     assert sent[1][0] - sent[0][0] > HOLD_OFF - 0.5
-    simulation.check_identities()
 
 
 def test_a_named_record_that_was_rejected_is_dated_when_it_is_sent() -> None:
-    simulation = started(record_ttl=100.0)
-    sent = watched(simulation)
+    simulation, sent = observed(record_ttl=100.0)
     simulation.put("a", b"x", identity=NAMES.identity("n", 1.0, bytes(16)))
     simulation.down = True
     simulation.run(simulation.clock.monotonic() + 50.0)
@@ -598,12 +567,11 @@ def first_of(simulation: Simulation, seconds: float, window: float = 300.0) -> t
 def test_a_first_attempt_says_so_and_a_repetition_waits_until_its_hold_off_has_passed(
     seconds: float, holdoff: int
 ) -> None:
-    simulation = started()
-    sent = watched(simulation)
+    simulation, sent = observed()
     lose(simulation)
     identity, began = first_of(simulation, seconds)
     simulation.put("a", b"x", identity=identity)
-    simulation.run()
+    simulation.finish()
     first, second = runs(sent)
     assert first.flags == NAMED | FIRST
     # The producer's clock may be behind, and nobody began before that either.
@@ -612,12 +580,10 @@ def test_a_first_attempt_says_so_and_a_repetition_waits_until_its_hold_off_has_p
     assert second == first._replace(flags=NAMED | REPEAT, holdoff=HOLD_OFF), "and looks back as far"
     assert sent[1][0] * 1000 >= first.date + first.holdoff * 1000
     assert sent[1][0] - sent[0][0] < HOLD_OFF + 1, "and not for longer than any other"
-    simulation.check_identities()
 
 
 def test_a_first_attempt_that_was_rejected_is_still_the_first() -> None:
-    simulation = started()
-    sent = watched(simulation)
+    simulation, sent = observed()
     simulation.put("a", b"x", identity=first_of(simulation, 2)[0])
     throttle(simulation)
     simulation.run()
@@ -626,10 +592,8 @@ def test_a_first_attempt_that_was_rejected_is_still_the_first() -> None:
 
 
 def test_a_first_attempt_whose_beginning_is_long_ago_looks_back_for_its_window_only() -> None:
-    simulation = started()
-    sent = watched(simulation)
-    simulation.put("a", b"x", identity=first_of(simulation, 200, 30.0)[0])
-    simulation.run()
+    simulation, sent = observed()
+    simulation.put_and_run("a", b"x", identity=first_of(simulation, 200, 30.0)[0])
     (run,) = runs(sent)
     assert simulation.clock.time() * 1000 - 33_000 < run.date
 
@@ -653,8 +617,7 @@ def test_a_first_attempt_that_fails_is_put_again_as_a_repetition_with_its_real_a
 
 
 def test_a_first_attempt_of_long_ago_is_not_the_first_one_any_more() -> None:
-    simulation = started(record_ttl=3_000.0)
-    sent = watched(simulation)
+    simulation, sent = observed(record_ttl=3_000.0)
     lose(simulation)
     simulation.put("a", b"x", identity=first_of(simulation, 0)[0])
     simulation.run(simulation.clock.monotonic() + 1.0)
@@ -669,8 +632,7 @@ def test_a_first_attempt_of_long_ago_is_not_the_first_one_any_more() -> None:
 def test_the_time_at_kinesis_is_told_by_its_responses_only() -> None:
     simulation = Simulation(idempotent(), shards=1, latency=0.01)
     assert simulation.pipeline.stamps.time_at_kinesis(simulation.clock.monotonic()) is None
-    simulation.put("a", b"x")
-    simulation.run()
+    simulation.put_and_run("a", b"x")
     told = simulation.pipeline.stamps.time_at_kinesis(simulation.clock.monotonic())
     assert told is not None
     assert -1500 < told - simulation.clock.time() * 1000 <= 0
@@ -700,8 +662,7 @@ def test_runs_of_identities() -> None:
 def test_what_another_process_could_not_finish_is_held_and_repeated_as_the_same_record() -> None:
     simulation = started()
     lose(simulation, count=NEVER_AGAIN)
-    failed = simulation.put("a", b"x")
-    simulation.run()
+    failed = simulation.put_and_run("a", b"x")
     identity = failed.identity
     assert identity is not None
     assert identity.shared is not None

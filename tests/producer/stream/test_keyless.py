@@ -42,9 +42,7 @@ def test_a_stream_that_places_records_stores_them_without_a_key(default: Any) ->
     simulation = simulate(ProducerConfig(record_distribution_strategy_default=default), **AUTO)
     for number in range(20):
         simulation.put("" if number % 2 else "k", b"%d" % number)
-    simulation.run()
-    simulation.check()
-    assert all(record.exception() is None for record in simulation.records)
+    simulation.finish(delivered=True)
     found = {record.data: record.partition_key for record in simulation.stored()}
     assert found == {b"%d" % number: "" if number % 2 else "k" for number in range(20)}
 
@@ -54,8 +52,7 @@ def test_nothing_is_sent_without_a_key_before_that_is_known() -> None:
     simulation = simulate(ProducerConfig(record_max_buffered_time=0.0))
     simulation.aws.faults.add(Fault(kind="error", operation="DescribeStreamSummary", count=3))
     records = [simulation.put("", b"no key"), simulation.put("k", b"key")]
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert code_of(records[0]) == "PartitionKeyRequired"
     assert isinstance(records[0].exception().__cause__, InvalidRecordError)
     assert records[1].exception() is None
@@ -66,8 +63,7 @@ def test_nothing_is_sent_without_a_key_before_that_is_known() -> None:
 def test_they_wait_until_their_time_to_live_ends_if_it_stays_unknown() -> None:
     simulation = simulate(ProducerConfig(record_ttl=5.0), **AUTO)
     simulation.aws.faults.add(Fault(kind="error", operation="DescribeStreamSummary"))
-    record = simulation.put("", b"x")
-    simulation.run()
+    record = simulation.put_and_run("", b"x")
     assert code_of(record) == "Expired"
     assert 5.0 <= simulation.clock.monotonic() < 6.0
 
@@ -77,8 +73,7 @@ def test_without_the_permission_the_default_decides(default: Any) -> None:
     simulation = simulate(ProducerConfig(record_distribution_strategy_default=default), **AUTO)
     simulation.aws.faults.add(DENIED)
     record = simulation.put("", b"x")
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     if default == "AUTO":
         assert record.exception() is None
     else:
@@ -97,8 +92,7 @@ def test_with_auto_as_default_nothing_is_aggregated_before_the_summary_is_read()
     assert [len(entry.records) for entry in sent(simulation)] == [1] * 10
     for number in range(10):
         simulation.at(simulation.clock.monotonic(), lambda n=number: simulation.put("k", b"b%d" % n) and None)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert len(sent(simulation)) < 20, "it is known by now"
     assert not simulation.pipeline.topology.service_places
 
@@ -109,27 +103,23 @@ def test_with_auto_as_default_nothing_is_aggregated_before_the_summary_is_read()
 def test_a_stream_that_begins_to_place_records_is_noticed_by_records_without_a_key() -> None:
     config = ProducerConfig(describe_stream_summary_interval=60.0)
     simulation = simulate(config, **BY_KEY)
-    simulation.put("k", b"0")
-    simulation.run()
+    simulation.put_and_run("k", b"0")
     early = simulation.put("", b"1")
     simulation.run()
     assert code_of(early) == "PartitionKeyRequired"
     switch(simulation, "AUTO")
     simulation.run(until=simulation.clock.monotonic() + 61)
     late = simulation.put("", b"2")
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert late.exception() is None
 
 
 def test_a_stream_that_stops_to_place_records_fails_those_without_a_key_and_no_other() -> None:
     simulation = simulate(**AUTO)
-    simulation.put("k", b"warm up")
-    simulation.run()
+    simulation.put_and_run("k", b"warm up")
     switch(simulation, "USER_PARTITION_KEY")
     records = [simulation.put("k" if number % 3 else "", b"%d" % number) for number in range(600)]
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     for number, record in enumerate(records):
         if number % 3:
             assert record.exception() is None
@@ -145,15 +135,13 @@ def test_a_wrong_default_costs_only_the_records_without_a_key() -> None:
     )
     simulation = simulate(config, **BY_KEY)
     simulation.aws.faults.add(DENIED)
-    simulation.put("k", b"warm up")
-    simulation.run()
+    simulation.put_and_run("k", b"warm up")
     records = [simulation.put("", b"%d" % number) for number in range(250)]
     while simulation.pipeline.topology.described:
         simulation.run(until=simulation.clock.monotonic() + 0.001)
     # Now they wait for a load, and will share a request with these.
     records += [simulation.put("k", b"%d" % number) for number in range(250, 400)]
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     for number, record in enumerate(records):
         if number >= 250:
             assert record.exception() is None
@@ -176,8 +164,7 @@ def test_a_rejected_request_is_divided_by_kind_before_it_is_halved() -> None:
 
 def test_a_record_that_is_always_rejected_fails_alone() -> None:
     simulation = simulate(**AUTO)
-    simulation.put("", b"warm up")
-    simulation.run()
+    simulation.put_and_run("", b"warm up")
     simulation.refuse(lambda records: any(item["Data"] == b"bad" for item in records))
     records = [simulation.put("", data) for data in (b"0", b"bad", b"2")]
     simulation.run()

@@ -45,9 +45,7 @@ def test_records_are_aggregated_per_shard_and_acknowledged_in_place() -> None:
     simulation = Simulation(shards=4)
     simulation.run(until=1.0)
     fill(simulation, 1000)
-    simulation.run()
-    simulation.check()
-    assert all(record.exception() is None for record in simulation.records)
+    simulation.finish(delivered=True)
     # 1,000 x 100 bytes on four shards: one aggregate each, one request.
     assert simulation.pipeline.counters.kinesis_records_stored <= 8
     assert len(simulation.stored()) == 1000
@@ -55,12 +53,10 @@ def test_records_are_aggregated_per_shard_and_acknowledged_in_place() -> None:
 
 def test_a_record_leaves_at_its_deadline_plus_the_collection_extension() -> None:
     simulation = Simulation(latency=0.0)
-    simulation.put("a", b"first")
-    simulation.run()  # the first record also loads the map
+    simulation.warm()
     simulation.sent_at.clear()
     put_at = simulation.clock.monotonic()
-    simulation.put("a", b"lonely")
-    simulation.run()
+    simulation.put_and_run("a", b"lonely")
     assert simulation.sent_at == [pytest.approx(put_at + 0.1 + 0.02)]
     simulation.check()
 
@@ -98,8 +94,7 @@ def test_before_the_first_map_only_equal_hash_keys_share_an_aggregate() -> None:
 def test_a_late_map_regroups_what_was_buffered_without_one() -> None:
     simulation = Simulation(ProducerConfig(record_max_buffered_time=1.0), shards=2, latency=0.01)
     fill(simulation, 500, keys=100)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert simulation.pipeline.counters.kinesis_records_stored == 2
 
 
@@ -108,8 +103,7 @@ def test_throttled_entries_are_retried_with_halved_deadlines() -> None:
     simulation.warm()
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", count=2))
     put_at = simulation.clock.monotonic()
-    record = simulation.put("a", b"unlucky")
-    simulation.run()
+    record = simulation.put_and_run("a", b"unlucky")
     attempts = record.result().attempts
     assert [a.success for a in attempts] == [False, False, True]
     assert attempts[0].code == "ProvisionedThroughputExceededException"
@@ -121,8 +115,7 @@ def test_throttled_entries_are_retried_with_halved_deadlines() -> None:
 def test_fail_if_throttled_fails_at_once_with_the_cause() -> None:
     simulation = Simulation(ProducerConfig(fail_if_throttled=True))
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords"))
-    record = simulation.put("a", b"unlucky")
-    simulation.run()
+    record = simulation.put_and_run("a", b"unlucky")
     error = failure_of(record)
     assert isinstance(error.__cause__, ThrottledError)
     assert len(error.attempts) == 1
@@ -132,8 +125,7 @@ def test_fail_if_throttled_fails_at_once_with_the_cause() -> None:
 def test_expiry_carries_the_real_cause_and_all_attempts() -> None:
     simulation = Simulation(ProducerConfig(record_ttl=2.0))
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
-    record = simulation.put("customer-1", b"unlucky")
-    simulation.run()
+    record = simulation.put_and_run("customer-1", b"unlucky")
     error = failure_of(record)
     assert error.stream == STREAM
     assert error.partition_key == "customer-1"
@@ -151,12 +143,10 @@ def test_a_record_that_expires_without_an_attempt_names_the_failure_that_it_wait
         record_ttl=2.0, max_connections=1, collection_max_count=1, aggregation_max_size=64, ordering=ordering
     )
     simulation = Simulation(config, shards=1)
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     simulation.down = True
     fill(simulation, 300)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     waited = [record for record in simulation.records[1:] if len(record.exception().attempts) == 1]
     assert len(waited) > 200, "one connection, one Kinesis record at a time: most never had an attempt"
     for record in simulation.records[1:]:
@@ -176,16 +166,14 @@ def test_an_endpoint_that_is_late_at_the_start_loses_nothing(seconds: float) -> 
     simulation.run(simulation.clock.monotonic() + seconds)
     assert not any(record.done() for record in records)
     simulation.down = False
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert [record.exception() for record in records] == [None] * 100
 
 
 def test_a_record_that_waits_for_the_shard_map_names_why_there_is_none() -> None:
     simulation = Simulation(ProducerConfig(record_ttl=2.0, ordering="per_shard"))
     simulation.aws.faults.add(Fault(kind="error", operation="ListShards", status=500, code="InternalFailure"))
-    record = simulation.put("a", b"first")
-    simulation.run()
+    record = simulation.put_and_run("a", b"first")
     error = failure_of(record)
     assert isinstance(error.__cause__, TransientAwsError)
     assert "InternalFailure" in str(error)
@@ -196,11 +184,9 @@ def test_a_record_that_waits_for_its_shard_alone_does_not_blame_an_older_failure
         ProducerConfig(aggregation_enabled=False, rate_limit=100, record_ttl=1.5), shards=1, throttle=False
     )
     simulation.aws.faults.add(Fault(kind="error", operation="PutRecords", status=500, count=1))
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     fill(simulation, 3_000, size=10)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     errors = [record.exception() for record in simulation.records]
     assert any(errors)
     assert all(
@@ -211,8 +197,7 @@ def test_a_record_that_waits_for_its_shard_alone_does_not_blame_an_older_failure
 def test_a_missing_stream_fails_at_once_not_after_the_time_to_live() -> None:
     simulation = Simulation()
     simulation.client.delete_stream(StreamName=STREAM)
-    record = simulation.put("a", b"lost?")
-    simulation.run()
+    record = simulation.put_and_run("a", b"lost?")
     error = failure_of(record)
     assert isinstance(error.__cause__, ResourceNotFoundError)
     assert simulation.clock.monotonic() < 1.0
@@ -226,8 +211,7 @@ def put_steadily(simulation: Simulation, begin: float, end: float, rate: int = 2
 
 def test_a_stream_that_comes_back_gets_aggregates_at_once() -> None:
     simulation = Simulation()
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     simulation.recreated = True
     gone = simulation.clock.monotonic()
     simulation.client.delete_stream(StreamName=STREAM)
@@ -237,8 +221,7 @@ def test_a_stream_that_comes_back_gets_aggregates_at_once() -> None:
     put_steadily(simulation, back, back + 10.0)
     simulation.run(until=back + 2.0)
     before = simulation.pipeline.counters.kinesis_records_stored
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert all(record.exception() is None for record in simulation.records[-1_000:])
     sent = simulation.pipeline.counters.kinesis_records_stored - before
     assert sent < 400, "1,600 records: not one by one until the backoff of failed loads is over"
@@ -273,14 +256,11 @@ def test_records_wait_for_a_stream_that_is_created_later(ordering: Any) -> None:
     assert loads(simulation) < 25
     simulation.run(until=22.5)
     assert all(record.done() for record in simulation.records[:2_000]), "it was found within two seconds"
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert max(len(record.result().attempts) for record in simulation.records) <= 2
     assert simulation.pipeline.counters.kinesis_records_stored < 200, (
         "what waited was aggregated by the new map"
     )
-    if ordering == "per_shard":
-        simulation.check_order()
 
 
 @pytest.mark.parametrize("ordering", ["none", "per_shard"])
@@ -291,15 +271,12 @@ def test_records_wait_for_a_stream_that_is_deleted_and_recreated(ordering: Any) 
     put_steadily(simulation, 0.0, 20.0, rate=100)
     simulation.at(5.0, lambda: simulation.client.delete_stream(StreamName=STREAM))
     simulation.at(13.0, lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=2))
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert max(len(record.result().attempts) for record in simulation.records) <= 2
     gone = [at for at in simulation.sent_at if 5.2 < at < 13.0]
     assert not gone, "nothing is sent to a stream that is missing"
     late = [item for request in simulation.requests[-50:] for item in request]
     assert sum(item["count"] for item in late) > 5 * len(late), "aggregated again"
-    if ordering == "per_shard":
-        simulation.check_order()
 
 
 @pytest.mark.parametrize("ordering", ["none", "per_shard"])
@@ -328,8 +305,7 @@ def test_without_the_permission_to_describe_a_missing_stream_requests_find_it_bu
     for number in range(100):
         simulation.put(f"key-{number}", b"x")
     simulation.at(20.0, lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=2))
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert all(len(record.result().attempts) < 25 for record in simulation.records)
     assert len(simulation.requests) < 100
 
@@ -438,24 +414,19 @@ def test_aggregates_that_straddle_a_split_go_again_whole() -> None:
         simulation.clock.monotonic() + 0.05,
         simulation.split,
     )
-    simulation.run()
-    simulation.check()
-    assert all(record.exception() is None for record in simulation.records)
+    simulation.finish(delivered=True)
     assert simulation.pipeline.counters.wrong_shard_entries >= 1
     fill(simulation, 100, start=600)
     wrong = simulation.pipeline.counters.wrong_shard_entries
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert simulation.pipeline.counters.wrong_shard_entries == wrong, "the map was refreshed"
 
 
 def test_a_single_record_is_stored_wherever_it_lands() -> None:
     simulation = Simulation(ProducerConfig(aggregation_enabled=False), shards=1)
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     simulation.split()
-    record = simulation.put("a", b"second")
-    simulation.run()
+    record = simulation.put_and_run("a", b"second")
     assert len(record.result().attempts) == 1
     assert len(simulation.stored()) == 2
 
@@ -463,11 +434,9 @@ def test_a_single_record_is_stored_wherever_it_lands() -> None:
 def test_without_aggregation_the_children_of_a_split_are_used_at_their_own_rates() -> None:
     config = ProducerConfig(aggregation_enabled=False, rate_limit=100)
     simulation = Simulation(config, shards=1, throttle=False)
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     simulation.split()
-    simulation.put("a", b"lands in a child")
-    simulation.run()
+    simulation.put_and_run("a", b"lands in a child")
     begin = simulation.clock.monotonic()
     fill(simulation, 4_000, size=10, keys=1_000)
     simulation.run()
@@ -482,8 +451,7 @@ def test_single_failures_between_successes_stay_short_pauses() -> None:
     for number in range(20):
         simulation.aws.faults.add(Fault(kind="error", operation="PutRecords", status=500, count=1))
         begin = simulation.clock.monotonic()
-        simulation.put("a", b"%d" % number)
-        simulation.run()
+        simulation.put_and_run("a", b"%d" % number)
         took.append(simulation.clock.monotonic() - begin)
     assert [len(record.result(0).attempts) for record in simulation.records] == [2] * 20
     assert max(took) < 0.35, (
@@ -493,8 +461,7 @@ def test_single_failures_between_successes_stay_short_pauses() -> None:
 
 def test_a_short_answer_is_a_failed_attempt_not_a_misattributed_one() -> None:
     simulation = Simulation(latency=0.0)
-    simulation.put("a", b"first")
-    simulation.run()
+    simulation.warm()
     real = simulation.client.put_records
     calls = []
 
@@ -506,8 +473,7 @@ def test_a_short_answer_is_a_failed_attempt_not_a_misattributed_one() -> None:
         return answer
 
     simulation.client.put_records = short
-    record = simulation.put("a", b"second")
-    simulation.run()
+    record = simulation.put_and_run("a", b"second")
     assert [a.success for a in record.result().attempts] == [False, True]
 
 
@@ -711,8 +677,7 @@ def test_what_is_isolated_is_sent_once_although_everything_is_grouped_anew() -> 
     now = simulation.clock.monotonic()
     simulation.pipeline.queue.forgive(6.0, now)  # the process stood still, so what is unsent is grouped anew
     simulation.exactly_once = True
-    simulation.run()
-    simulation.check()
+    simulation.finish()
 
 
 def test_rest_means_that_only_open_aggregates_hold_records() -> None:
@@ -769,8 +734,7 @@ def test_attempts_of_a_record_that_always_fails_are_bounded(buffered_time: float
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords"))
     for number in range(10):
         simulation.put(f"k{number}", b"x")
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     for record in simulation.records:
         error = failure_of(record)
         assert 20 < len(error.attempts) < 60
@@ -802,9 +766,7 @@ def test_what_was_aggregated_before_that_was_known_is_not_lost(seed: int, failin
     if failing:
         simulation.aws.faults.add(Fault(kind="error", operation=failing, count=3))
     fill(simulation, 60, keys=6, size=10)  # leaves at once, ten records of one key together
-    simulation.run()
-    simulation.check()
-    assert all(record.exception() is None for record in simulation.records)
+    simulation.finish(delivered=True)
     assert any(item["count"] > 1 for request in simulation.requests for item in request)
 
 
@@ -815,11 +777,9 @@ def test_a_stream_may_start_to_place_records_itself() -> None:
     simulation.run()
     fill(simulation, 100, start=100)
     switch(simulation, "AUTO")
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     fill(simulation, 100, start=200)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert simulation.pipeline.topology.service_places
     assert all(record.exception() is None for record in simulation.records)
 
@@ -839,9 +799,7 @@ def test_an_aggregate_is_as_large_as_a_record_of_the_stream_may_be(
         simulation.aws.faults.add(DENIED)
     simulation.warm()
     fill(simulation, 300, size=10_000)
-    simulation.run()
-    simulation.check()
-    assert all(record.exception() is None for record in simulation.records)
+    simulation.finish(delivered=True)
     assert simulation.pipeline.counters.kinesis_records_stored == aggregates
 
 
@@ -856,8 +814,7 @@ def test_an_aggregate_leaves_room_for_its_partition_key() -> None:
     simulation.requests.clear()
     for spare in (0, 1):
         simulation.put("k", half)
-        simulation.put("k", half + b"x" * (missing + spare))
-        simulation.run()
+        simulation.put_and_run("k", half + b"x" * (missing + spare))
     assert simulation.pipeline.counters.failed_calls == 0, "nothing was refused for its size"
     entries = [item for request in simulation.requests for item in request]
     assert [item["count"] for item in entries] == [2, 1, 1]
@@ -900,17 +857,12 @@ def test_an_aggregate_that_a_stream_takes_no_more_goes_in_parts(ordering: Any) -
     )
     simulation.clock.advance(60.0)  # the stream is updating for a while
     fill(simulation, 300, size=10_000)
-    simulation.run()
-    simulation.check()
-    assert all(record.exception() is None for record in simulation.records)
+    simulation.finish(delivered=True)
     assert simulation.pipeline.max_record_size == MIB, "it asked again"
     sent = len(simulation.requests)
     fill(simulation, 300, size=10_000, start=1_000)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert len(simulation.requests) - sent <= 4, "and makes smaller ones from then on"
-    if ordering == "per_shard":
-        simulation.check_order()
 
 
 @pytest.mark.parametrize("ordering", ["none", "per_shard"])
@@ -921,12 +873,9 @@ def test_one_poisonous_user_record_does_not_take_its_aggregate_with_it(ordering:
     fill(simulation, 50)
     bad = simulation.put("key-7", b"poison")
     fill(simulation, 50, start=50)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert [record for record in simulation.records if record.exception() is not None] == [bad]
     assert len(simulation.requests) < 30
-    if ordering == "per_shard":
-        simulation.check_order()
 
 
 # ---------------------------------------------------------------------- requests in flight for each shard
@@ -992,10 +941,7 @@ def test_records_of_one_instant_keep_their_order_when_a_divided_aggregate_is_gro
     assert simulation.pipeline.counters.failed_calls == 1
     assert len(simulation.pipeline.pending.live) > 60, "the parts are younger than what waits behind them"
     simulation.pipeline.queue.forgive(6.0, simulation.clock.monotonic())
-    simulation.run()
-    simulation.check()
-    assert all(record.exception() is None for record in simulation.records)
-    simulation.check_order()
+    simulation.finish(delivered=True)
 
 
 def test_a_lane_stops_at_the_first_sign_that_its_shard_is_closed() -> None:
@@ -1008,9 +954,7 @@ def test_a_lane_stops_at_the_first_sign_that_its_shard_is_closed() -> None:
     simulation.run(until=0.1)
     assert sign.result(0).shard_id != "shardId-000000000000"
     put_steadily(simulation, 0.1, 1.0)
-    simulation.run()
-    simulation.check()
-    simulation.check_order()
+    simulation.finish()
     # The map may be loaded again half a second after the first load. An aggregate that was sent before that would
     # have had to go again.
     assert simulation.pipeline.counters.wrong_shard_entries == 0
@@ -1060,7 +1004,6 @@ def test_when_everything_is_refused_not_every_record_is_tried_alone() -> None:
         Fault(kind="error", operation="PutRecords", code="ValidationException", status=400)
     )
     fill(simulation, 2_000)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     assert all(record.exception() is not None for record in simulation.records[1:])
     assert len(simulation.requests) < 600

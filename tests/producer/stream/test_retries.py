@@ -42,8 +42,7 @@ def test_further_retries_wait_no_less_than_the_first_where_records_are_buffered_
     assert [retries.delay(failed(times), 1_000.0, hurry=False) for times in range(1, 6)] == [30.0] * 5
     simulation = Simulation(ProducerConfig(record_max_buffered_time=20.0, record_ttl=300.0), latency=0.001)
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
-    simulation.put("a", b"x")
-    simulation.run()
+    simulation.put_and_run("a", b"x")
     assert len(simulation.requests) < 50, "one in half the buffered time, not one a second"
 
 
@@ -148,8 +147,7 @@ def test_what_fills_requests_at_once_is_not_sent_as_fast_as_it_is_refused(aggreg
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
     for number in range(100):
         simulation.put(f"k{number % 20}", b"x" * 60)
-    simulation.run()
-    simulation.check()
+    simulation.finish()
     attempts = [len(record.history or ()) for record in simulation.records[1:]]
     assert min(attempts) >= 8
     assert max(attempts) <= 25

@@ -151,16 +151,14 @@ def test_sealed_forms_are_charged_until_they_are_stored(monkeypatch: pytest.Monk
     monkeypatch.setattr(codec.rng, "choice", lambda _choices: 0.5)
     monkeypatch.setitem(codecs._made, codec.name, codec)
     simulation = Simulation(ProducerConfig(record_max_buffered_time=0.05), codec=codec, latency=1.0)
-    simulation.put("k", b"first")
-    simulation.run()
+    simulation.put_and_run("k", b"first")
     for number in range(100):
         simulation.put("k", b"%0100d" % number)
     payloads = simulation.charged
     simulation.run(until=simulation.clock.monotonic() + 0.1)
     (entry,) = simulation.pipeline.pending.entries
     assert simulation.charged == payloads + entry.form.size > payloads + 5_000
-    simulation.run()
-    simulation.check()
+    simulation.finish()
 
 
 def test_small_aggregates_are_sealed_in_a_row_and_large_ones_by_a_thread_each() -> None:
