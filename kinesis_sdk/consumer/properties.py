@@ -577,7 +577,7 @@ KEYS: dict[str, Key] = {
     "logWarningForTaskAfterMillis": _config(
         "stall_timeout",
         _seconds(1, 86_400),
-        effect="`stall_timeout`; a read that hangs is then restarted, too",
+        effect="`stall_timeout`; it also restarts a read that hangs",
     ),
     "validateSequenceNumberBeforeCheckpointing": Key(
         "a checkpoint is always compared with what was delivered; the KCL 2.x and 3.x ignore the key"
