@@ -76,7 +76,7 @@ def test(arguments: Sequence[str]) -> int:
         runs = [((*UNIT, *arguments), "0"), ((*SCHEDULES, *arguments), "1")]
         for chosen, fuzz in [(arguments, "0")] if arguments else runs:
             done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-n", "2", *chosen],
+                [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", *chosen],
                 check=False,
                 cwd=copy,
                 env={**environment(copy), "KINESIS_SDK_FUZZ": fuzz, "PYTHONHASHSEED": "0"},

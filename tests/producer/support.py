@@ -164,20 +164,19 @@ def make_entry(
     return together(records, shard_id=shard_id)
 
 
-class RatedLane(Lane):
-    """A lane with nothing but a rate limit, whose rate can be looked at.
+def rated_lane(rate_limit: int, now: float) -> Lane:
+    """A lane with nothing but a rate limit, in per cent of the published limits."""
+    limit = RateLimit(rate_limit, random.Random())
+    limit._rates[make_entry().group] = ShardRate(rate_limit, now)
+    return Lane((limit,))
 
-    Args:
-        rate_limit: Per cent of the published limits.
-        now: Monotonic seconds.
-    """
 
-    __slots__ = ("rate",)
-
-    def __init__(self, rate_limit: int, now: float) -> None:
-        limit = RateLimit(rate_limit, random.Random())
-        self.rate = limit._rates[make_entry().group] = ShardRate(rate_limit, now)
-        super().__init__((limit,))
+def rate_of(lane: Lane) -> ShardRate:
+    """The rate of a `rated_lane`."""
+    (limit,) = lane._policies
+    assert isinstance(limit, RateLimit)
+    (rate,) = limit._rates.values()
+    return rate
 
 
 def shard(number: int, start: int, end: int) -> Shard:

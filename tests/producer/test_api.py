@@ -295,6 +295,7 @@ def test_what_is_left_at_close_is_told(make: Make, gate: Gate) -> None:
     assert all(isinstance(failed.error.__cause__, ProducerClosedError) for failed in told)
 
 
+@interpreted
 def test_what_a_crash_leaves_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[FailedRecord] = []
     producer = make(on_record_failed=told.append)

@@ -19,7 +19,7 @@ from kinesis_sdk.producer.stream.limiter import ShardRate
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import how_many, share
 from tests.producer.simulation import STREAM, Simulation
-from tests.producer.support import LONG, Gate, settle
+from tests.producer.support import LONG, Gate, interpreted, settle
 
 SIZE = 100
 COUNT = how_many(unit=1_000, fuzz=4_000)
@@ -196,7 +196,16 @@ class Nowhere(list[Any]):
 @pytest.mark.parametrize(
     ("trouble", "aggregated"),
     share(
-        product(["no answer in time", "every entry is throttled", "every entry fails"], [False, True]), unit=2
+        [
+            pytest.param(trouble, aggregated, marks=marks)
+            for trouble, marks in (
+                ("no answer in time", ()),
+                ("every entry is throttled", interpreted),
+                ("every entry fails", ()),
+            )
+            for aggregated in (False, True)
+        ],
+        unit=2,
     ),
 )
 @pytest.mark.fuzz

@@ -719,7 +719,16 @@ def test_a_callback_that_exits_does_not_stop_the_producer(make: Make) -> None:
 # ---------------------------------------------------------------------- a bug in the engine
 
 
-@pytest.mark.parametrize("method", ["responses.on_response", "queue.poll", "on_facts", "queue.next_event"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "on_facts",
+        *(
+            pytest.param(method, marks=interpreted)
+            for method in ("responses.on_response", "queue.poll", "queue.next_event")
+        ),
+    ],
+)
 def test_a_crash_fails_every_record_with_the_cause(
     make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
@@ -754,6 +763,7 @@ def test_a_crash_fails_every_record_with_the_cause(
     assert producer.stats().buffered_bytes == 0
 
 
+@interpreted
 def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
     make: Make, monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
@@ -1170,7 +1180,10 @@ def test_an_interrupt_at_any_instruction_of_a_failure_in_close_loses_no_result(
     assert interrupted == instruction - 1 > 30
 
 
-@pytest.mark.parametrize("where", ["a record", "a future", "a callback", "what was final before"])
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param("a record", marks=interpreted), "a future", "a callback", "what was final before"],
+)
 def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_callback(
     make: Make,
     gate: Gate,

@@ -182,15 +182,16 @@ def test_a_record_of_one_that_landed_outside_of_its_range_is_void(monkeypatch: p
     wrong = next(name for name, owned in shards.items() if not owned.start_bytes <= place <= owned.end_bytes)
     sent = watched(simulation)
     answers = []
-    original = simulation.pipeline.responses.on_response
+    original = simulation.client.put_records
 
-    def misplaced(batch: Any, response: Any, now: float) -> None:
+    def misplaced(**request: Any) -> Any:
+        response = original(**request)
         if not answers:  # as if the service had begun to place records itself
             response["Records"][0]["ShardId"] = wrong
         answers.append(response)
-        original(batch, response, now)
+        return response
 
-    monkeypatch.setattr(simulation.pipeline.responses, "on_response", misplaced)
+    monkeypatch.setattr(simulation.client, "put_records", misplaced)
     record = simulation.put_and_run("a", b"second")
     assert [attempt.code for attempt in record.result().attempts] == ["Wrong Shard", ""]
     first, second = runs(sent)

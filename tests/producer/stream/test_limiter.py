@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.stream.limiter import TokenBuckets
-from tests.producer.support import RatedLane, make_entry
+from tests.producer.support import make_entry, rated_lane
 
 MIB = 1024 * 1024
 ENDLESS = (1e12, 1e12)
@@ -46,13 +46,13 @@ def test_a_bucket_does_not_overflow_and_time_does_not_go_back() -> None:
 
 
 def test_both_buckets_count() -> None:
-    records = RatedLane(100, 0.0)
+    records = rated_lane(100, 0.0)
     for _ in range(1_001):
         records.add(make_entry(10))
     assert len(list(records.release(0.0))) == 1_000
     assert records.next_event(0.0) == pytest.approx(0.001)
     assert len(list(records.release(0.001))) == 1
-    size = RatedLane(100, 0.0)
+    size = rated_lane(100, 0.0)
     for _ in range(5):
         size.add(make_entry(MIB // 4))
     assert len(list(size.release(0.0))) == 4
@@ -61,7 +61,7 @@ def test_both_buckets_count() -> None:
 
 
 def test_earliest_deadline_first_and_the_head_stops_the_rest() -> None:
-    limiter = RatedLane(100, 0.0)
+    limiter = rated_lane(100, 0.0)
     limiter.add(make_entry(MIB))  # empties the bucket
     assert len(list(limiter.release(0.0))) == 1
     late, big, middle = (
@@ -76,7 +76,7 @@ def test_earliest_deadline_first_and_the_head_stops_the_rest() -> None:
 
 
 def test_equal_deadlines_leave_in_the_order_of_arrival() -> None:
-    limiter = RatedLane(100, 0.0)
+    limiter = rated_lane(100, 0.0)
     entries = [make_entry(10, deadline=1.0) for _ in range(20)]
     for entry in entries:
         limiter.add(entry)
@@ -84,7 +84,7 @@ def test_equal_deadlines_leave_in_the_order_of_arrival() -> None:
 
 
 def test_an_oversize_record_passes_a_full_bucket_and_others_wait_for_its_debt() -> None:
-    limiter = RatedLane(100, 0.0)
+    limiter = rated_lane(100, 0.0)
     giant = make_entry(10 * MIB, deadline=0.0)
     small = make_entry(10, deadline=1.0)
     limiter.add(giant)
@@ -96,7 +96,7 @@ def test_an_oversize_record_passes_a_full_bucket_and_others_wait_for_its_debt() 
 
 
 def test_expired_entries_leave_first_whatever_the_bucket_says() -> None:
-    limiter = RatedLane(100, 0.0)
+    limiter = rated_lane(100, 0.0)
     limiter.add(make_entry(10 * MIB))
     list(limiter.release(0.0))
     dying, living = make_entry(10, expires=2.0), make_entry(10, expires=60.0)
@@ -112,7 +112,7 @@ def test_expired_entries_leave_first_whatever_the_bucket_says() -> None:
 
 
 def test_expedite_marks_what_waits() -> None:
-    limiter = RatedLane(100, 0.0)
+    limiter = rated_lane(100, 0.0)
     waiting, later = make_entry(10), make_entry(10)
     limiter.add(waiting)
     limiter.expedite()
@@ -122,7 +122,7 @@ def test_expedite_marks_what_waits() -> None:
 
 
 def test_the_rate_is_a_per_cent_of_the_services() -> None:
-    limiter = RatedLane(50, 0.0)
+    limiter = rated_lane(50, 0.0)
     for _ in range(1_500):
         limiter.add(make_entry(10))
     assert len(list(limiter.release(0.0))) == 1_000
@@ -150,7 +150,7 @@ def test_a_wait_is_never_so_short_that_the_clock_does_not_move() -> None:
 def test_a_drain_never_exceeds_capacity_plus_rate_and_never_spins(
     entries: list[tuple[float, int, float, float]], rate_limit: int, start: float
 ) -> None:
-    limiter = RatedLane(rate_limit, start)
+    limiter = rated_lane(rate_limit, start)
     rate = rate_limit / 100 * MIB
     arrivals = sorted(
         ((start + at, size, start + at + wait, start + at + life) for at, size, wait, life in entries),
