@@ -358,6 +358,9 @@ PACED = ("ours", "boto3_prompt")
 BY_STREAMS, ONE_STREAM = {"ours_long", "boto3_prompt"}, {"ours_many"}
 """Candidates that only the curves of streams have, and those that need a single stream."""
 
+IN_PICTURE = {"x", "put", "put_many", "floor", "boto3"}
+"""What the picture shows of a point; it has four kinds of lines. The curves at a given rate are printed only."""
+
 CALLS = 500
 
 
@@ -427,7 +430,17 @@ def report_curves(results: Results, names: Sequence[str]) -> None:
 def save_curves(results: Results, path: Path) -> None:
     """Write the curves for the documentation; its text stays."""
     kept = json.loads(path.read_text(encoding="utf-8"))
-    kept["curves"] = [{"title": curve.title, "points": costs(results, curve)} for curve in CURVES.values()]
+    kept["curves"] = [
+        {
+            "title": curve.title,
+            "points": [
+                {key: value for key, value in point.items() if key in IN_PICTURE}
+                for point in costs(results, curve)
+            ],
+        }
+        for curve in CURVES.values()
+        if "rate" not in curve.fixed
+    ]
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
