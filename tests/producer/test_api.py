@@ -475,6 +475,24 @@ def test_a_stream_whose_record_limit_was_raised_is_asked_again_but_rarely(make: 
         assert len(asked) == known + 1, "more than this the configuration does not allow"
 
 
+# ---------------------------------------------------------------------- its own client
+
+
+def test_a_producer_without_a_client_makes_one_by_its_settings(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kinesis_sdk.producer import producer as module
+
+    wanted: list[Any] = []
+    monkeypatch.setattr(module, "make_client", lambda *given, **named: wanted.append((given, named)) or gate)
+    config = ProducerConfig(max_connections=5, connect_timeout=1.5, request_timeout=9.0)
+    with Producer(config, region_name="eu-west-1", endpoint_url="http://e") as producer:
+        assert producer.put(STREAM, "k", b"x").result(LONG)
+    named = {"session": None, "region_name": "eu-west-1", "endpoint_url": "http://e"}
+    times = {"connect_timeout": 1.5, "read_timeout": 9.0}
+    assert wanted == [(("kinesis",), {**named, **times, "max_pool_connections": 7})]
+
+
 # ---------------------------------------------------------------------- metrics
 
 

@@ -468,6 +468,23 @@ def test_close_with_a_timeout_leaves_no_record_without_a_result(make: Make, gate
     assert producer.stats().buffered_bytes == 0
 
 
+def test_a_request_that_a_thread_takes_up_after_close_is_not_made(
+    make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[Callable[[], None]] = []
+    submitted = threading.Semaphore(0)
+    monkeypatch.setattr(TaskPool, "submit", lambda _, task: (tasks.append(task), submitted.release()))
+    producer = make()
+    record = producer.put(STREAM, "k", b"x")
+    for _ in ("shard map", "request"):
+        assert submitted.acquire(timeout=LONG)
+    assert producer.close(0) == 1
+    with beside(*tasks):
+        pass
+    assert not gate.requests
+    assert isinstance(failure_of(record).__cause__, ProducerClosedError)
+
+
 def test_closing_wakes_a_put_that_waits_for_room(make: Make, gate: Gate) -> None:
     gate.open.clear()
     producer = make(max_buffered_bytes=65_536)

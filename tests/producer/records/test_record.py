@@ -12,10 +12,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
 from concurrent.futures._base import _create_and_install_waiters  # type: ignore[attr-defined]
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from kinesis_sdk.common.errors import ProducerError, RecordFailedError
+from kinesis_sdk.producer.records import future as future_module
+from kinesis_sdk.producer.records import record as record_module
 from kinesis_sdk.producer.records import waits as module
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.records.future import PendingRecord
@@ -419,6 +423,35 @@ def test_a_record_that_ends_while_the_telling_thread_is_started_does_not_wait_fo
     with beside(lambda: acknowledge([record], STORED)):
         pass
     assert all(waiter.event.wait(LONG) for waiter in waiters)
+
+
+@interpreted
+def test_a_record_that_ends_right_before_somebody_would_sleep_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record, lock = make_record(), mock.Mock()
+
+    class Late(list[Any]):
+        def append(self, added: Any) -> None:
+            acknowledge([record], STORED)  # which finds no lock to release
+            super().append(added)
+
+    record._wait_here().locks = Late()
+    monkeypatch.setattr(future_module, "threading", mock.Mock(Lock=lambda: lock))
+    assert record.result()
+    assert lock.acquire.mock_calls == [mock.call()], "it is made locked, and not waited for"
+
+
+@interpreted
+def test_threads_that_begin_to_wait_at_once_wait_by_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    record, first = make_record(), module.Waits()
+
+    def second() -> Any:
+        record._waits = first
+        return module.Waits()
+
+    monkeypatch.setattr(record_module, "Waits", second)
+    assert record._wait_here() is first
 
 
 def test_waits_that_time_out_leave_nothing_behind() -> None:

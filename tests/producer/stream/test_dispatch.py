@@ -166,6 +166,16 @@ def test_so_many_requests_of_a_shard_are_in_flight_and_no_more(limit: int | None
         most = max(most, *made.requests_of.values())
 
     made._send = counted  # type: ignore[method-assign]
-    made.run()
-    made.check()
+    made.finish()
     assert most == (20 if limit is None else limit)
+
+
+def test_rejected_requests_and_aggregates_are_divided_within_the_limit() -> None:
+    made = simulation(1, collection_max_count=500, aggregation_max_count=4)
+    made.refuse(lambda records: any(b"bad" in record["Data"] for record in records))
+    for number in range(16):
+        made.put(f"k{number}", b"%s %d" % (b"bad" if number in {1, 7} else b"good", number))
+    made.finish()
+    assert len(made.requests) > 5
+    failed = [data for record, data in zip(made.records, made.payloads, strict=True) if record.exception(0)]
+    assert failed == [b"bad 1", b"bad 7"]
