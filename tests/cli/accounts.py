@@ -37,7 +37,6 @@ class Account:
         monkeypatch.setattr(ConnectionOptions, "connect", lambda _: self.connection)
         # The machine has the time of the account; its monotonic clock is the real one, for commands that wait.
         monkeypatch.setattr(reader_module, "CallCounter", lambda _: CallCounter(self.clock))
-        monkeypatch.setenv("COLUMNS", "100")
 
     @property
     def is_sql(self) -> bool:

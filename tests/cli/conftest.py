@@ -33,6 +33,12 @@ def check(command: str, document: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give commands a terminal of 140 columns, whatever the terminal in which the tests run."""
+    monkeypatch.setenv("COLUMNS", "140")
+
+
+@pytest.fixture(autouse=True)
 def output_fits_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare what commands print; the assertion ends the command."""
     real = output._json_text

@@ -47,7 +47,6 @@ class Scene:
         self.broken = False
         clients = {name: fleet.aws.client(name) for name in ("kinesis", "dynamodb", "cloudwatch", "sts")}
         steer_fleet(monkeypatch, fleet, Connection(clients=clients), folder)
-        monkeypatch.setenv("COLUMNS", "100")
 
     def handler(self, name: str, shard: str = "") -> Callable[[RecordBatch], None]:
         """Return a handler that fails on a shard, or on all, while the situation lasts."""
