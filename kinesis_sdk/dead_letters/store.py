@@ -86,7 +86,7 @@ class Selection:
     states: frozenset[State] = frozenset((State.OPEN, State.REPLAYING))
 
     def accepts(self, letter: DeadLetter) -> bool:
-        """Return whether a letter is chosen."""
+        """Return whether a letter matches this selection."""
         return (
             letter.state in self.states
             and _fits(self.ids, letter.id)

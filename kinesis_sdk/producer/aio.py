@@ -323,7 +323,7 @@ class AsyncProducer:
     async def _accept_awaited(
         self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes
     ) -> asyncio.Future[PutResult]:
-        """Accept a record, and return the future of this loop that gets its result."""
+        """Accept a record, and return a future, on the caller's event loop, that is completed with its result."""
         future: asyncio.Future[PutResult] = side.loop.create_future()
         record.awaited = (side, future)
         await self._accept(side, pipeline, record, data, hash_key)

@@ -98,7 +98,7 @@ class OwnerWatch:
         return self.is_alive(worker, now) or self.is_silent(worker, now)
 
     def workers(self) -> list[str]:
-        """Return every worker that the newest rows or metrics name, in the order of their ids."""
+        """Return the ids of all workers named in the newest rows or metrics, sorted."""
         found = set(self._kcl3)
         for lease in self._rows:
             found.update(lease.standby_heartbeats)

@@ -74,7 +74,7 @@ def _kind(lease: LeaseView) -> str:
 
 
 def _seen_for(view: FleetView, lease: LeaseView) -> str:
-    """Return the time for which the state has been observed."""
+    """Return how long the lease has been seen in its state, as a phrase such as " for 5 min"; empty if unknown."""
     if lease.state_for is not None:
         return f" for {duration(lease.state_for)}"
     return f" for at least {duration(_watched(view))}" if _watched(view) else ""

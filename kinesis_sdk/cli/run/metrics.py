@@ -27,7 +27,7 @@ _ANSWER_SECONDS = 4.0
 
 
 class ProcessMetrics:
-    """Metrics of a worker process: of its worker (through ``sink``), and of the process itself.
+    """Metrics of a worker process: those of its worker (through ``sink``) and those of the process itself.
 
     Raises:
         ImportError: If ``prometheus_client`` is not installed.

@@ -13,7 +13,8 @@ from kinesis_sdk.retries import RetryTable, RetryWorker
 
 _FIELD = "on_handler_error"
 _ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "sqlite+pysqlite": "sqlite+aiosqlite"}
-"""Driver for coroutine functions by the driver of the table; ``postgresql+psycopg`` serves both kinds of functions."""
+"""Maps the driver in the URL of the table to the one for coroutine functions. ``postgresql+psycopg`` is not listed: it serves plain
+and coroutine functions."""
 
 
 def with_retries(

@@ -65,8 +65,8 @@ class Console:
     """The console's state: one channel for each application that was opened, and the changes that were planned.
 
     Args:
-        planner: Plans changes; None for a console without changes.
-        letters: The locations of dead letters; None for a console without them.
+        planner: Plans changes; None for a console that cannot make changes.
+        letters: The locations of dead letters; None for a console that does not show dead letters.
         applications: Applications that the command line named; if empty, they are found by their tables.
         stream: Stream that the command line named; None if it named none.
         recording: None for a recording in memory.

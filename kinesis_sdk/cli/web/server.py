@@ -30,8 +30,8 @@ class ConsoleServer:
     """A console that listens on one address.
 
     Args:
-        planner: Plans changes; None for a console that has none.
-        letters: The places of dead letters; None for a console that has none.
+        planner: Plans changes; None for a console that cannot make changes.
+        letters: The locations of dead letters; None for a console that does not show dead letters.
         host: Address to listen on. An address that other machines can reach needs a token. Changes need a token on any address, because
             other users of this machine can also connect.
         port: TCP port; 0 takes a free port.

@@ -228,7 +228,7 @@ class CopySearch:
         ]
 
     def _place_in(self, record: KinesisRecord, sub: int) -> int:
-        """Return the sub-sequence number of a user record's first copy in an aggregate that has such a copy."""
+        """Return the sub-sequence number of the first copy of user record ``sub`` in ``record``, an aggregate that contains a copy."""
         first = 0
         for run in self._runs:
             if sub < first + run.count:

@@ -74,7 +74,7 @@ class OpenAggregates:
 
 
 class Aggregator:
-    """Groups user records into Kinesis records. This class reads no clock: the records contain the times. Not thread-safe.
+    """Groups user records into Kinesis records. It never reads a clock: records and callers provide the times. Not thread-safe.
 
     Args:
         max_size: Maximum bytes of an aggregated record.

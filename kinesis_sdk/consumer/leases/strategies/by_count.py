@@ -40,7 +40,7 @@ def fair_shares(
         total: Leases to distribute; at least the sum of the counts.
         groups: Each worker's group.
         max_leases: Maximum leases of one worker.
-        pinned: Number of the leases in ``counts`` that are pinned to each worker; at most ``max_leases``.
+        pinned: How many of the leases in ``counts`` are pinned to each worker; at most ``max_leases``.
 
     Returns:
         The share of each worker, which is floor or floor + 1. Among all shares that are fair to workers and to groups, these need the
