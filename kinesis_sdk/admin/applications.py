@@ -337,8 +337,8 @@ def find_stream(
 ) -> StreamId:
     """Find the stream of a single-stream table. The rows of such a table do not name the stream, so they are compared with all streams.
 
-    Shard ids and hash key ranges exclude streams. A checkpoint distinguishes streams of the same shape: the right stream has a record with
-    its sequence number, other streams reject it.
+    Shard ids and hash key ranges rule streams out. A checkpoint tells streams of the same shape apart: the right stream has a record with
+    the checkpoint's sequence number, and all others reject the number.
 
     Raises:
         ConfigError: If no stream fits, or if several do; the message contains the reason and asks for the stream.
@@ -459,7 +459,7 @@ def find_lease_key(text: str, lease_keys: Iterable[str]) -> str:
     """Return the key of the lease that a user specifies by its key, or by its shard number with or without leading zeros.
 
     Args:
-        text: Text of the user, for example ``3``, ``0003`` or ``shardId-000000000003``; in a table of several streams also
+        text: The user's text, for example ``3``, ``0003`` or ``shardId-000000000003``; in a table of several streams also
             ``orders:3``.
         lease_keys: Keys of all leases.
 

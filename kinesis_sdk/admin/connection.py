@@ -158,7 +158,7 @@ class Connection:
         return same
 
     def resolved(self) -> Connection:
-        """Return the same connection with region and endpoint of the environment, for commands and pages that name them.
+        """Return the same connection with the region and endpoint from the environment, for commands and pages that name them.
 
         Raises:
             AwsConfigError: As `client`.
@@ -206,7 +206,7 @@ class Connection:
             try:
                 self._session = boto3.Session(profile_name=self.profile)
             except BotoCoreError as error:
-                # Without a profile of its own, boto3 takes the profile of AWS_PROFILE, which its message names.
+                # If no profile is given, boto3 takes the one in AWS_PROFILE, and names it in its message.
                 which = "the profile" if self.profile is None else f"profile {self.profile!r}"
                 raise AwsConfigError(
                     f"{which} cannot be used: {error}",

@@ -51,7 +51,7 @@ class FleetMetric:
 
     @property
     def sample(self) -> str:
-        """Name for queries."""
+        """Name of the metric in queries."""
         return f"{self.name}_total" if self.is_counter else self.name
 
 
@@ -139,7 +139,7 @@ _STUCK = ("handler", "handler-fails")
 """Codes of problems of a handler."""
 
 Samples = Mapping["FleetMetric", Sequence[tuple[tuple[str, ...], float]]]
-"""Samples by metric: values of the labels, and the number."""
+"""Samples by metric: the values of the labels, and the number."""
 
 
 class FleetMetrics:
@@ -275,7 +275,7 @@ class FleetMetrics:
 def samples_of(
     view: FleetView, *, per_owner: bool = False
 ) -> Iterator[tuple[FleetMetric, tuple[str, ...], float | None]]:
-    """Yield metric, label values and number of each value in a view; the number is None if it is unknown."""
+    """Yield the metric, the label values and the number of each value in a view; the number is None if unknown."""
     name, totals = view.application, view.totals
     only = (name,)
     states: Counter[tuple[str, str]] = Counter()

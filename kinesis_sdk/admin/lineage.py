@@ -33,7 +33,7 @@ class Origin(str, Enum):
     """Change that created a shard."""
 
     CREATED = "created"
-    """With the stream."""
+    """The shard was created with the stream."""
     SPLIT = "split"
     """One parent was split."""
     MERGE = "merge"
@@ -126,7 +126,7 @@ class Lineage:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
+        """Return the lineage as data for JSON."""
         data: dict[str, Any] = plain(self)
         return {**data, "forks": plain(self.forks), "joins": plain(self.joins)}
 

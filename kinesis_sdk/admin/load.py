@@ -1,4 +1,4 @@
-"""Load of the shards of a stream, by one read of each."""
+"""Load of the shards of a stream, measured by one read of each shard."""
 
 from __future__ import annotations
 

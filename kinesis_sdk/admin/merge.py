@@ -6,8 +6,8 @@ Pure: it makes no call, and `now` is an argument. `kinesis_sdk.admin.reading` ma
 
 A record may be given out as soon as no other shard can still have an earlier record. A shard with buffered records has no record that
 is earlier than its first buffered record. A shard without buffered records has a watermark: the arrival of its last record or, once it
-was read up to its tip, the time at Kinesis when that call was sent. A shard is only read after its parents were given out completely,
-so parents come before their children regardless of their arrival times.
+was read up to its tip, the time at Kinesis when the read that reached the tip was sent. A shard is only read after its parents were given
+out completely, so parents come before their children regardless of their arrival times.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class _Shard:
     due: float
     watermark: int = -1
     buffer: deque[tuple[int, int, UserRecord]] = field(default_factory=deque)
-    """Key, bytes and record."""
+    """Sort key, bytes and record of each buffered record."""
     buffered: int = 0
     mean_size: float = _UNKNOWN_SIZE
     in_flight: bool = False
     finished: bool = False
     """Whether nothing more is read."""
     out_of_window: bool = False
-    """Whether it continues beyond the end of the window, so that its children are outside."""
+    """Whether the shard continues beyond the end of the window, so that its children are outside the window."""
     failures: int = 0
     at_tip: bool = False
     behind_millis: int | None = None

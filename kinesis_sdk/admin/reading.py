@@ -365,7 +365,8 @@ class _Reader:
         for shard in sorted(wanted, key=lambda one: one.shard_id):
             self._add(shard.shard_id, shard.parents, self._positions.get(shard.shard_id, self._start), now)
         if isinstance(self._start, Latest):
-            # Get all iterators at once: the tip is where the user asked for it, not where the first page was read.
+            # Get all iterators at once: the tip is the position at the time of the user's request, not at the time of
+            # the first read.
             for cursor in self._cursors.values():
                 if cursor.position == self._start:
                     call_with_retries(cursor.open, operation=None, client=self._client, sleep=self._sleep)
@@ -396,7 +397,7 @@ class _Reader:
         if not children:
             children = [(one.shard_id, one.parents) for one in self._list() if shard_id in one.parents]
         now = self._clock.monotonic()
-        # A child that did not exist at the start has no records before it.
+        # A child that did not exist at the start has no records before the start.
         start = TrimHorizon() if isinstance(self._start, Latest) else self._start
         new = [child for child, _ in children if child not in self._merge]
         for child, parents in children:

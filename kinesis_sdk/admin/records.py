@@ -63,7 +63,7 @@ class RecordPage:
     reads: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON, payloads decoded."""
+        """Return the page as data for JSON, with decoded payloads."""
         return {
             "shard_id": self.shard_id,
             "records": [record_to_dict(self.shard_id, record) for record in self.records],

@@ -152,7 +152,7 @@ class StreamCalls:
         applied: Callable[[], bool],
         in_use: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a change once; raises AwsError if it fails in another way, or keeps failing.
+        """Make a change exactly once; raises AwsError after a permanent failure, or if all attempts fail.
 
         ``applied`` returns whether the change took effect; it is called after an attempt whose response was lost. ``in_use``
         is called when Kinesis reports that the resource is in use, and raises if waiting does not help.

@@ -135,7 +135,7 @@ class _ApplicationArgument(click.Argument):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Shift the given texts to the arguments after this argument, if an argument would lack its text.
+        """Shift the given texts to the arguments after this one if exactly one text is missing.
 
         The name of the file's application stays in place, so that the missing argument is reported.
         """

@@ -653,7 +653,7 @@ class _Report:
         self._next = time.monotonic() + (1.0 if sys.stderr.isatty() else _PAUSE)
 
     def __call__(self, progress: ReplayProgress) -> None:
-        """Print a state, if it is time."""
+        """Print the progress if a report is due."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _PAUSE

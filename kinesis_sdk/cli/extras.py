@@ -1,4 +1,4 @@
-"""Packages of commands that an extra installs."""
+"""Packages that commands need and that an extra installs."""
 
 from __future__ import annotations
 

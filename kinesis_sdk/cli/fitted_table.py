@@ -34,7 +34,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 class FittedTable(Table):
-    """A table without lines. ``dispensable`` are headings of columns that may be left out, the first heading first."""
+    """A table without lines. ``dispensable`` are the headings of columns that may be left out, in this order."""
 
     def __init__(self, *, dispensable: Sequence[str] = ()) -> None:
         super().__init__(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)

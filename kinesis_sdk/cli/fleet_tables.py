@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SMALL = 40
-"""Maximum number of leases up to which all are shown, in the order of their shards."""
+"""Number of leases up to which all are shown, in the order of their shards."""
 SHOWN = 20
 """Number of leases of a larger application that are shown, worst first."""
 _ID_LENGTH = 60

@@ -60,7 +60,7 @@ def watch_lag(
     show_all: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Read until Ctrl-C, and draw a table again, or print one JSON line for each view."""
+    """Read until Ctrl-C; for each view, draw the table again or print one JSON line."""
     observer = _observer(application, failover_time, max_lag)
     with (
         FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,

@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command; the error for an unknown command has similar names."""
+        """Resolve a command; the error for an unknown command suggests similar names."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -146,7 +146,7 @@ def _workers(connection: Connection, context: click.Context, begin: str) -> Sequ
 
     application = context.params.get("application_name")
     if not application:
-        # click parses no arguments if the value of an option is missing, as it is during its completion.
+        # click parses no arguments if the value of an option is missing, as it is while that value is completed.
         application = next((text for text in context.args if not text.startswith("-")), None)
     if not application:
         return ()

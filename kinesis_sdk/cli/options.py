@@ -214,7 +214,7 @@ class Bytes(ParamType):
 
 
 class PositionType(ParamType):
-    """A position of one of some types, in the grammar of `kinesis_sdk.common.position_text`."""
+    """A position of one of the accepted types, in the grammar of `kinesis_sdk.common.position_text`."""
 
     name = "position"
 

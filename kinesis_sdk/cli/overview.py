@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def show_overview(
     connection: Connection, *, failover_time: float, max_lag: float | None, as_json: bool
 ) -> None:
-    """Read each application of an account, or of the database of the leases, and print one line for each.
+    """Read each application of an account or of a lease database, and print one line for each.
 
     With a lag above ``max_lag`` seconds (None: no limit), the command ends with `ExitCode.BAD_ANSWER`.
     """

@@ -15,9 +15,8 @@ from kinesis_sdk.serialization import GlueSchemaRegistry
 class SchemaView:
     """Decodes payloads that have the header of a registry.
 
-    Avro and JSON become JSON text; Protobuf loses only its header, because its classes are unknown here. A payload without a header, or
-    that cannot be decoded, is unchanged. ``notice`` is called with a sentence, once for each
-    schema version that cannot be decoded.
+    Avro and JSON become JSON text; Protobuf loses only its header, because its classes are unknown here. A payload without a header, or one
+    that cannot be decoded, is unchanged. ``notice`` is called with a sentence, once for each schema version that cannot be decoded.
     """
 
     def __init__(self, client: Any, notice: Callable[[str], None]) -> None:

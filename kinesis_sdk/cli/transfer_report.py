@@ -98,7 +98,7 @@ def result_text(result: TransferResult) -> str:
 
 
 def tell(result: TransferResult, *, state: str | None) -> None:
-    """Print the problem, the place of the stop, and the way to continue on standard error."""
+    """Print on standard error what failed, where the run stopped, and how to continue."""
     for problem in result.problems:
         note(printable(problem, 500))
     more = result.failed + result.rejected - len(result.problems)

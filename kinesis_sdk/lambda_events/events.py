@@ -26,7 +26,7 @@ SOURCE = "aws:kinesis"
 
 
 class Delivery(NamedTuple):
-    """One Kinesis record of an event with its user records; in the stream of a table, a change as carrier and only user record.
+    """One Kinesis record of an event with its user records; for the stream of a table, a change is both carrier and only user record.
 
     Attributes:
         key: Stream ARN, shard id and sequence number as one text, which is the same in every event with this record.

@@ -1,6 +1,6 @@
 """Estimate of the number of records that arrive in a shard within a time.
 
-It affects costs only: the size of reads, and the shards of a task.
+The estimate affects costs only: the size of reads, and the shards of a task.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ArrivalRate:
             self.at_tip = records / max(gap, _LEAST_GAP)
 
     def note_at_cut(self, arrivals: Sequence[int], cut: int) -> None:
-        """Note the arrival times of the records behind a cut, in epoch milliseconds."""
-        # From the cut, not from the first record, which may begin a burst after a silence.
+        """Note the arrival times of the records after a cut, in epoch milliseconds."""
+        # Measure from the cut, not from the first record, which may begin a burst after a silence.
         if len(arrivals) > 1:
             self._at_cut = (len(arrivals) - 1) / max(arrivals[-1] - cut, _LEAST_GAP)
 

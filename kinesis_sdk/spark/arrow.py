@@ -10,8 +10,8 @@ columns exist twice.
 A batch has only the columns that the reader requested. A partition key that no column shows does not count for the size of a row.
 
 Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are delivered like
-others, unless the keys of an aggregate have more than `MAX_EXPANDED_CHARACTERS` in all: then the Kinesis record is delivered without
-opening it. No producer makes such an aggregate by accident, and 10 MiB can expand to terabytes, which would block the query at that record.
+others, unless the keys of an aggregate have more than `MAX_EXPANDED_CHARACTERS` in all: then the Kinesis record is delivered unopened. No
+producer makes such an aggregate by accident, and 10 MiB can expand to terabytes, which would block the query at that record.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _ENTRY_BYTES = 2 * 4
 """Bytes of a header in addition to its name and its value."""
 
 Judge = Callable[[KinesisRecord, SubRecordColumns], "Sequence[tuple[int, int]] | None"]
-"""Decides about a tagged aggregate: returns first and last row of each part to drop, in order; None treats it like an untagged
+"""Decides about a tagged aggregate: returns the first and the last row of each part to drop, in order; None treats it like an untagged
 aggregate."""
 
 
@@ -316,7 +316,7 @@ class BatchBuilder:
 
 
 class _Columns:
-    """Columns of an aggregate, from which follows how many of its rows fit into a batch. A column that is not shown is None.
+    """Columns of an aggregate, which determine how many of its rows fit into a batch. A column that is not shown is None.
 
     Attributes:
         rows: Number of rows.

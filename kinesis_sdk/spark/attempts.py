@@ -40,7 +40,7 @@ class StreamTask(NamedTuple):
     Attributes:
         run: Id of the query's run; each start of the query has a new id.
         attempt: Number of the attempt of the task, from 0.
-        speculates: Whether Spark may run a task twice at a time.
+        speculates: Whether Spark may run a task twice at the same time.
     """
 
     run: str
@@ -80,7 +80,7 @@ class Attempt(NamedTuple):
 
     @property
     def first(self) -> int | None:
-        """Date of the rows of a first attempt; None if it may be a repetition."""
+        """Date of the rows of a first attempt; None if the attempt may be a repetition."""
         return self.since if self.is_first else None
 
 

@@ -77,7 +77,7 @@ class EndSearch:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the query stops at the newest records of the streams at the time of `stop_at_now`."""
+        """Whether the query stops at the records that were the newest when `stop_at_now` was called."""
         return self._stop is not None
 
     def stop_at_now(self) -> None:
@@ -103,8 +103,8 @@ class EndSearch:
     ) -> Found:
         """Find the cut and the ends of a batch.
 
-        ``start`` is the offset at which it starts, and ``begin`` the same with positions in every stream. ``unlimited``
-        ignores the limits of the options. ``last_limit`` is the limit that ended the last batch.
+        ``start`` is the offset at which the batch starts, and ``begin`` the same offset with positions in every stream.
+        ``unlimited`` ignores the limits of the options. ``last_limit`` is the limit that ended the last batch.
 
         Raises:
             DataLossError: If records after the start are deleted.

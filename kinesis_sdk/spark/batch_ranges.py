@@ -1,4 +1,4 @@
-"""The ranges that tasks read: of a batch between two offsets, and of a batch read."""
+"""The ranges that tasks read for a batch between two offsets, or for a batch read."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _parents_in(streams: QueryStreams, key: Key, start: QueryOffset, offset: Str
 
 
 def _is_same(name: str, start: QueryOffset, offset: StreamOffset) -> bool:
-    """Return whether a start has positions in the same stream, and not in an earlier stream with its name."""
+    """Return whether a start has positions in the same stream, and not in an earlier stream of the same name."""
     before = start.streams.get(name)
     return before is not None and bool(before.shards) and before.created == offset.created
 

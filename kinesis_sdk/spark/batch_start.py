@@ -22,7 +22,7 @@ has records to deliver."""
 
 
 def is_recreated(streams: QueryStreams, name: str, start: QueryOffset) -> bool:
-    """Return whether an offset has positions in a stream that has been deleted and recreated with the same name since."""
+    """Return whether an offset has positions in a stream that has since been deleted and recreated with the same name."""
     before = start.streams.get(name)
     return before is not None and bool(before.shards) and before.created != streams.listings[name].created
 

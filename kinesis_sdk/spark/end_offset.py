@@ -12,8 +12,8 @@ from kinesis_sdk.spark.streams import CUT_MARGIN, Key, QueryStreams
 from kinesis_sdk.spark.unread import Cut, End
 
 _CUTS_PER_RETENTION = 4
-"""Number of times per retention period that an idle query writes a new cut, because a cut older than this period is treated as lost
-records."""
+"""Number of times per retention period that an idle query writes a new cut, because a cut that is older than this period counts as a loss
+of records."""
 
 
 def end_offset(

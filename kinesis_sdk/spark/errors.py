@@ -62,8 +62,8 @@ class StalledError(KinesisSdkError):
 class BriefErrors(ContextDecorator):
     """Raises the package's errors without their causes and without the stack frames of the package.
 
-    Spark prints all causes and frames before the message. For an endpoint that could not be reached, the message followed after more than
-    a hundred lines. The full traceback is in the log at level INFO. Other errors are defects, and are raised with their traceback.
+    Spark prints all causes and frames before the message. For an unreachable endpoint, the message would otherwise follow more than a
+    hundred lines. The full traceback is in the log at level INFO. Other errors are defects, and are raised with their traceback.
     """
 
     def __enter__(self) -> None:

@@ -1,6 +1,6 @@
 """Control plane information about one stream: its shards, its retention period, and whether it was recreated.
 
-Calls: one ListShards per ``shardRefreshInterval`` and whenever a shard ended, one DescribeStreamSummary per minute.
+Calls: one ListShards per ``shardRefreshInterval`` and one whenever a shard ends; one DescribeStreamSummary per minute.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class TaskProducer:
             data: Payload; text is sent as UTF-8.
             explicit_hash_key: Explicit hash key; None uses the hash of the partition key.
             dedup_id: Name of the record, see `Producer.put`.
-            dedup_window: Seconds in which readers recognize another record with the same name.
+            dedup_window: Seconds during which readers recognize another record with the same name.
 
         Raises:
             InvalidRecordError: If Kinesis would reject the record.
@@ -365,7 +365,7 @@ class KinesisPartitionWriter:
         dedup_id: Column or function of the row whose value is the name of the row or None, see `Producer.put`; None if rows have no names.
             It
             needs ``ProducerConfig(idempotent=True, dedup_namespace=…)``.
-        dedup_window: Seconds, 1 to 300, in which readers recognize another row with the same name. A later retry is not recognized.
+        dedup_window: Seconds, 1 to 300, during which readers recognize another row with the same name. A later retry is not recognized.
         settings: Settings of the producer; None uses the defaults of the KPL.
     """
 

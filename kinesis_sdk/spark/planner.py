@@ -33,7 +33,7 @@ from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.streams import Key, QueryStreams
 
 _JITTER = 0.05
-"""Seconds by which a call may be early, so that a trigger interval of one second does not skip every other trigger."""
+"""Seconds by which a call may be early. Otherwise, every other trigger would be skipped if the trigger interval is one second."""
 
 _OWN_LIMITS = frozenset(
     {"span", "maxBatchSpan", "maxRecordsPerShard", "maxRowsPerTrigger", "maxBytesPerTrigger"}

@@ -52,7 +52,7 @@ _CONFIRMATIONS = 4
 """Empty reads that prove that a closed shard has ended. At three reads per second, they take at least a second."""
 
 _NOT_YET_READABLE = 1_000
-"""Milliseconds after its arrival for which a record may be unreadable."""
+"""Milliseconds for which a record may be unreadable after its arrival."""
 
 _IDLE_FRACTION = 16
 """An idle shard is probed again after this fraction of the time for which it has been quiet."""
@@ -315,7 +315,7 @@ class ShardProbe:
         if end is None:
             end = yield from search.at_cut()
         if end is None and search.floor is None and not search.is_hidden:
-            # Nothing was read behind the position, neither by the walk nor near the cut.
+            # Nothing was read after the position, neither by the walk nor near the cut.
             page = yield from self._read_on(NEXT_PAGE)
             end = self._known_end(cut, closed=False)
             if unread.records:
@@ -360,7 +360,7 @@ class ShardProbe:
         return page
 
     def _last_position(self) -> ShardPosition:
-        """Return the position behind the unread records."""
+        """Return the position after the unread records."""
         records = self._unread.records
         return AfterSequence(records[-1].sequence_number) if records else self._position
 

@@ -53,7 +53,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def lasting_objects() -> Iterator[None]:
-    """Do not collect garbage within a with statement that makes a Spark process's lasting objects, and never traverse these later.
+    """Do not collect garbage within a with statement that creates a Spark process's lasting objects, and never traverse them later.
 
     Nothing changes in other processes.
     """

@@ -55,8 +55,8 @@ class ShardRange:
         lineage: The shard and its ancestors, as far as they are listed, to recognize repetitions of idempotent producers;
             empty if the shard is not listed.
         parents: Ids of the parent shards that have a range in the same batch. The same task reads their ranges first.
-        weight: Expected number of Kinesis records, or None. It balances tasks (`tasks.group`), and keeps a task from
-            reading a whole page behind a near end.
+        weight: Expected number of Kinesis records, or None. It balances tasks (`tasks.group`), and keeps a task from reading a whole page
+            past a near end.
     """
 
     stream: StreamId
@@ -177,7 +177,7 @@ _Item = tuple[ShardRange, list[KinesisRecord]]
 
 
 class _Finished(NamedTuple):
-    """Marker behind all pages of the range with this index."""
+    """Marker after all pages of the range with this index."""
 
     number: int
 

@@ -4,7 +4,7 @@ A task begins with an empty memory, and searches the stream for copies that it d
 only on the stream, not on where the range begins, and a range that is read again has the same rows.
 
 Almost no page needs a look-up, and its aggregates are judged one by one while their rows are created. When the first aggregate of a
-page needs a look-up, the rest of the page is judged with it. So a page reads the stream once, not once for each aggregate.
+page needs a look-up, the rest of the page is judged with it. So the stream is read once for a page, not once for each aggregate.
 """
 
 from __future__ import annotations

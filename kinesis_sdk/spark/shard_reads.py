@@ -23,7 +23,7 @@ class ShardReads:
     Attributes:
         patient: Whether a read follows any number of empty pages, as a read that stops at the current records has to.
         used_at: Monotonic seconds of the last read.
-        busy_at: Monotonic seconds at which a read last had records, or at which the shard was first probed; None before that.
+        busy_at: Monotonic seconds at which a read last returned records, or at which the shard was first probed; None before that.
     """
 
     def __init__(self, io: ShardIo, shard_id: str) -> None:
@@ -51,14 +51,14 @@ class ShardReads:
         return self._io.cursor(self._shard_id, position, via=via, pace=self._pace)
 
     def after(self, sequence_number: str) -> Cursor:
-        """Return a cursor behind a record."""
+        """Return a cursor after a record."""
         return self.cursor(AfterSequence(sequence_number))
 
     def read(self, cursor: Cursor, limit: int) -> Steps[Page]:
         """Read until a page has records, or no record follows.
 
         Raises:
-            StalledError: If a patient read had only empty pages for ``retryTimeout``.
+            StalledError: If a patient read got only empty pages for ``retryTimeout``.
             AwsError: If a call failed permanently.
         """
         hops = 0

@@ -1,7 +1,7 @@
 """The search for the end of a batch in a shard if the end does not follow from the unread records.
 
 A timestamp finds the first record after a time in one call, but never the last record before it. Therefore an end is exclusive if the next
-record is known, and only a shard that became quiet before the cut needs a search backwards.
+record is known, and only a shard that became quiet before the cut needs a backward search.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ShardSearch:
         self.is_hidden: bool = False
 
     def begin_behind(self, floor: UnreadRecord, behind: int | None) -> None:
-        """Begin after the last record that was read from the position; its read was ``behind`` milliseconds behind the tip."""
+        """Begin after the last record that was read from the position; that read was ``behind`` milliseconds behind the tip."""
         self.floor, self._behind, self._low = floor, behind, floor.arrival
 
     def next_page(self, cursor: Cursor, seen_at: float | None) -> Steps[End | None]:
@@ -110,7 +110,7 @@ class ShardSearch:
             self.floor = unread[-1] if unread else self.floor
             page = yield from self._reads.read(cursor, NEXT_PAGE)
         if page.records and self.floor is not None:
-            # Not even these pages reach the cut, so no other shard must go further than this one.
+            # Not even these pages reach the cut, so no other shard may go further than this one.
             return End(
                 AfterSequence(self.floor.sequence_number),
                 self._expected(),

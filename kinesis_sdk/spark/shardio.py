@@ -150,7 +150,7 @@ class Cursor:
         position: Position to start from. Records before it are dropped, by sequence number or by arrival time.
         via: Position to open the iterator at, if ``position`` is too old for Kinesis; None opens it at ``position``.
         await_instant: Kinesis rejects a timestamp ahead of its own clock. True retries until that time, because there are no records to
-            read before it. False raises.
+            read before it. False raises the error.
         pace: Limit of the reads; None without a limit.
     """
 
@@ -187,11 +187,11 @@ class Cursor:
         return run(self.steps(limit), self._io.clock, self._io.sleep)
 
     def steps(self, limit: int) -> Steps[Page]:
-        """Return the next page of at most ``limit`` (1 to 10,000) Kinesis records. An error leaves the place unchanged.
+        """Return the next page of at most ``limit`` (1 to 10,000) Kinesis records. An error leaves the cursor unchanged.
 
         Raises:
-            AwsError: If a call failed permanently, or until ``retry_timeout``.
-            ProtocolError: If the responses were malformed until then.
+            AwsError: If a call failed permanently, or kept failing for ``retry_timeout``.
+            ProtocolError: If the responses were malformed for as long.
         """
         page = yield from self._io.retry(lambda: self._fetch(limit), f"shard {self.shard_id}", self._pace)
         records = page.records

@@ -59,7 +59,7 @@ def run(steps: Steps[T], clock: Clock, sleep: Callable[[float], None]) -> T:
 def run_all(
     work: Iterable[Steps[None]], *, clock: Clock, sleep: Callable[[float], None], threads: int
 ) -> None:
-    """Run generators of steps until all have ended. Each is used by one thread at a time.
+    """Run generators of steps until all have ended. Each generator is used by one thread at a time.
 
     A single thread calls ``sleep`` with the seconds until the next step. With several threads, they wait for each other in real time.
 

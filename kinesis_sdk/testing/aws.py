@@ -32,8 +32,8 @@ class FakeAws:
 
     This is one account in one region.
 
-    Use it in the same process through `client`, pass it as ``session`` of a `Producer` or a `Worker`, or serve it to any AWS client with `FakeAwsServer`; both see the
-    same state.
+    Use it in the same process through `client`, pass it as ``session`` of a `Producer` or a `Worker`, or serve it to any AWS client with
+    `FakeAwsServer`; all callers see the same state.
 
     Args:
         clock: Clock for record timestamps, iterator expiry, retention, throttles and delays. The system clock by
@@ -58,8 +58,8 @@ class FakeAws:
         sleep: Called with the seconds of `slow` faults in this process, and of waiting subscriptions on a virtual clock.
             The default sleeps on a system clock and does nothing on a virtual clock.
         access_keys: Permanent access key ids that are valid over HTTP; None accepts every id.
-        date_offset: Seconds by which the ``Date`` header of responses is ahead of the clock; negative if it is behind,
-            None for responses without the header.
+        date_offset: Seconds by which the ``Date`` header of responses is ahead of the clock, negative if it is behind; None for responses
+            without the header.
 
     Attributes:
         date_offset: The same as the argument; it may be changed at any time.
@@ -171,7 +171,7 @@ class FakeAws:
         return list(self._services[service].operations)
 
     def authorise(self, operation: str, access_key: str | None, session_token: str | None) -> None:
-        """Check the credentials of a call over HTTP, and count a rejected one.
+        """Check the credentials of a call over HTTP, and count the call as an error if they are rejected.
 
         Raises:
             AwsError: As `Credentials.check`.

@@ -249,7 +249,7 @@ class Verification:
         return removal
 
     def _script_clients(self) -> dict[str, Any]:
-        """Return clients that do not validate requests, so that the service rejects invalid requests and not botocore."""
+        """Return clients that do not validate requests, so that the service, not botocore, rejects invalid requests."""
         if self._service == "fake":
             return {service: self._connection.client(service) for service in SERVICES}
         place = self._connection

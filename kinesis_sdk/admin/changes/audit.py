@@ -28,7 +28,7 @@ def default_audit_log() -> Path:
 class AuditLog:
     """Appends to the audit log. Each line is on disk when `append` returns.
 
-    The directory of ``path`` is created. ``command`` makes the changes.
+    The directory of ``path`` is created. ``command`` is the command that makes the changes.
     """
 
     def __init__(self, path: Path, *, clock: Clock, command: Command, table: str) -> None:
@@ -40,7 +40,7 @@ class AuditLog:
         self._host = socket.gethostname()
 
     def check(self) -> None:
-        """Check before a question or a change that the file can be written; raises AuditLogError if not."""
+        """Check that the file can be written, before a question is asked or a change is made; raises AuditLogError if not."""
         self._write(b"")
 
     def append(self, event: str, **fields: Any) -> None:

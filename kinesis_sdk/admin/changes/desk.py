@@ -39,7 +39,7 @@ class Desk:
         report: Called with progress messages while a change is planned and made.
         threads: Maximum shards read at the same time.
         operator: Worker id under which skips request leases. This id is unique, and not used again.
-        owners: Knowledge about the owners from successive reads of the table.
+        owners: Facts about the owners, gathered from successive reads of the table.
     """
 
     application: Application
@@ -121,8 +121,9 @@ class Desk:
 
         Args:
             operation: Verb of the change.
-            stream: Its stream, which is named if it was given or the table has several; None if the change needs none.
-            parameters: Values by the names of the options; an option with the value None or False is left out.
+            stream: Stream of the change; the command names it if a stream was given or the table has several. None if
+                the change needs no stream.
+            parameters: Values by option name; options with the value None or False are left out.
         """
         application = self.application
         is_other = application.table_name != application.name

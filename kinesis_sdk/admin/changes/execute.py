@@ -48,7 +48,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases import Item, attributes
 
 TRIES = 5
-"""Number of times that a change is decided again because the row changed in between."""
+"""Maximum number of decisions about a change, which is decided again if the row changed in between."""
 HANDOFF_WAIT = 40.0
 """Seconds to wait for the end of a handoff between two workers: its timeout of 30 s and one failover time."""
 ANSWER_WAIT = {OwnerKind.SDK: 40.0, OwnerKind.KCL3: 5.0}
@@ -59,9 +59,9 @@ _REQUEST_POLL = 0.2
 _WATCH_POLL = 0.5
 _LOST_ANSWER_PAUSE = 0.5
 _SETTLE_SECONDS = 5.0
-"""Seconds after a move in which the workers' strategy may move the lease again."""
+"""Seconds after a move during which the workers' strategy may move the lease again."""
 _MANY = 8
-"""Rows above which one scan is cheaper than a read of each."""
+"""Number of rows above which one scan is cheaper than reading each row."""
 
 
 @dataclass(kw_only=True)
@@ -219,15 +219,15 @@ class ChangeExecutor:
                 self._report(f"{outcome.goal.shard_id}: {outcome.message}")
             return
         lease, written = Row.of(item).lease, Row.of(outcome.written).lease
-        # Every write of an owner adds to the counter, and writes that were in flight when the change was written have lost
-        # their condition. So a higher counter means that an owner has seen the change.
+        # Every write of an owner adds to the counter, and the conditions of writes that were in flight at the time of the change
+        # have failed. So a higher counter means that an owner has seen the change.
         if lease.counter <= written.counter:
             return
         outcome.noticed_after = self._clock.monotonic() - outcome.at
         if attributes.CHANGED_BY in item and item[attributes.CHANGED_BY] != outcome.written.get(
             attributes.CHANGED_BY
         ):
-            # The counter may be the other operator's: it does not show that a worker has acted.
+            # Another operator may have raised the counter, so it does not show that a worker has acted.
             outcome.message = "another operator has changed it since"
             self._report(f"{outcome.goal.shard_id}: {outcome.message}")
             return
@@ -394,7 +394,7 @@ class ChangeExecutor:
     _answered_at: ExtendedSequenceNumber | None = None
 
     def _request(self, change: PlannedChange) -> tuple[_Result, Item | None, bool]:
-        """Request a lease and, for a skip, write the position when its owner has released it.
+        """Request a lease; for a skip, write the position once the owner has released the lease.
 
         Returns the result, the item as the last write left it, and whether a handoff may be requested again.
         """
@@ -444,7 +444,7 @@ class ChangeExecutor:
         return result, current, True
 
     def _await_answer(self, change: PlannedChange, requester: str) -> Row | None:
-        """Return the row when its owner has released it or another writer changed it; None if the owner does not respond."""
+        """Wait until the owner releases a row or another writer changes it, and return the row; None if the owner does not respond."""
         assert change.kind is not None
         until = self._clock.monotonic() + ANSWER_WAIT.get(change.kind, 5.0)
         description = self._clock.monotonic() + 2.0
@@ -508,7 +508,7 @@ class ChangeExecutor:
 
 
 def _was_rewound_meanwhile(goal: Goal, first: ExtendedSequenceNumber | None, row: Row) -> bool:
-    """Return whether another operator already did this rewind; doing it again would repeat records twice."""
+    """Return whether another operator already did this rewind; a second rewind would repeat the records once more."""
     position = goal.position
     return (
         goal.action is Action.REWIND

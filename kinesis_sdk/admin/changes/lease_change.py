@@ -34,7 +34,7 @@ _QUESTIONS = {
 
 
 class LeaseChange:
-    """A plan of writes to leases, for the desk that it was made with; see `Planned`."""
+    """A plan of writes to leases, and the desk with which it was made; see `Planned`."""
 
     def __init__(self, desk: Desk, plan: ChangePlan) -> None:
         self.plan: ChangePlan = plan
@@ -94,7 +94,7 @@ class LeaseChange:
         return outcomes
 
     def _check_resharding(self) -> None:
-        """Watch the owners again if the plan has waited for its confirmation, and raise ChangeRefusedError if its shards were resharded.
+        """Watch the owners again, because the plan may have waited for confirmation; raise ChangeRefusedError if its shards were resharded.
 
         Children that were born after the plan would keep their positions while their parent is read again.
         """

@@ -27,7 +27,7 @@ class WorkerInfo:
         worker_id: Its id.
         kind: Kind of the worker.
         leases: Number of unfinished leases that it holds.
-        is_alive: Whether it was seen to write; False if it did not write for the failover time; None if unknown yet.
+        is_alive: Whether it was seen to write; False if it did not write for the failover time; None if not known yet.
         is_draining: Whether an operator marked it to hold no leases.
         pinned: Number of leases that are pinned to it.
     """
@@ -45,7 +45,7 @@ def list_workers(desk: Desk, *, watch: bool = True) -> tuple[WorkerInfo, ...]:
 
     Args:
         desk: The application.
-        watch: Whether to read the table until each is known to be alive or silent, at most one failover time.
+        watch: Whether to read the table until each is known to be alive or silent, for at most one failover time.
 
     Raises:
         ConfigError: If there is no such table.
@@ -215,8 +215,8 @@ def _undrain(desk: Desk, worker: str, audit: AuditLog) -> bool:
 def _find_marked(desk: Desk, worker: str) -> list[Lease]:
     """Return the rows with the drain mark of a worker.
 
-    If the marked row was deleted, the mark is nowhere until the worker puts it on another row after its next scan. So the
-    table is read for two seconds before the result is that there is no mark.
+    If the marked row was deleted, the mark is nowhere until the worker puts it on another row after its next scan. So the mark counts as
+    missing only after the table was read for two seconds.
     """
     until = desk.clock.monotonic() + 2 * POLL
     while True:

@@ -45,11 +45,12 @@ class Parameter:
 
     Attributes:
         name: Its name in `Operation.plan`.
-        option: Its name on the command line and in requests; by default its name.
+        option: Its name on the command line and in requests; `name` by default.
         help: Its meaning.
         placeholder: Name of its value in texts.
         expected: Description of a value, for the error if it is missing.
-        parse: Returns the value of a text, given epoch seconds; None if the value is the text itself.
+        parse: Returns the value that a text stands for, given the text and the present in epoch seconds; None if the
+            text is the value.
         many: Whether it takes several values.
         required: Whether it must be given.
         is_flag: Whether it is given or not, without a value.

@@ -63,7 +63,8 @@ class OwnerWatch:
                 self._beats[worker] = max(beat, self._beats.get(worker, beat))
 
     def observe_metrics(self, reports: Mapping[str, float], *, wall: float, now: float) -> None:
-        """Process when each KCL 3 worker last reported, in epoch seconds of its own clock; ``wall`` and ``now`` are ours."""
+        """Process the times of KCL 3 workers' last reports, in epoch seconds of their own clocks; ``wall`` and ``now`` are this
+        process's."""
         for worker, reported in reports.items():
             if wall - reported <= METRICS_AGE:
                 self._kcl3[worker] = now

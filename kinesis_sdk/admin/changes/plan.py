@@ -204,7 +204,7 @@ def decide(
 ) -> Decision:
     """Return the write that brings a row to its goal.
 
-    The row has to be read consistently; None if there is none. ``may_request`` is False if the owner did not respond to a
+    ``row`` must come from a consistent read; None if there is no row. ``may_request`` is False if the owner did not respond to a
     handoff request. ``operator`` is the unique id that each write names, and the worker for which a skip requests the lease.
     """
     if row is None:
@@ -408,10 +408,9 @@ def rewind_goals(
     """Return the goals of a rewind, parents before children.
 
     ``starts`` are the positions of the shards that were open at the start; ``shards`` are these shards and all later shards (ListShards
-    with ``FROM_TIMESTAMP``). The former get their position. Later shards get TRIM_HORIZON, so that they wait for their parents and are
-    delivered again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it would be
-    read at once, from the position, and the records before it would be lost. If ``chosen`` is not empty, only its shards are
-    rewound.
+    with ``FROM_TIMESTAMP``). Shards that were open get their position. Later shards get TRIM_HORIZON, so that they wait for their parents
+    and are delivered again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it would be
+    read at once, from the position, and the records before it would be lost. If ``chosen`` is not empty, only its shards are rewound.
     """
     result = []
     horizon = ExtendedSequenceNumber(TRIM_HORIZON)
@@ -463,7 +462,7 @@ def is_unread(table: StreamRows, graph: ShardGraph, shard_id: str) -> bool:
 
 
 def _heirs(graph: ShardGraph, shard_id: str, there: Collection[str]) -> tuple[str, ...]:
-    """Return the child ids for the restored row of a shard; none if all children's leases are created as usual at its end.
+    """Return the child ids for the restored row of a shard; none if all children's leases are created as usual at the end of the shard.
 
     A child that was read, and whose row was deleted, must not be read again at the end of its parent. Its nearest descendants with rows,
     for which the cleanup waits, replace it: see `ChildLeases.create`. If the child is also to be read again, the same plan restores its

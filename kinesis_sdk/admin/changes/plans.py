@@ -64,8 +64,8 @@ def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePl
     Shards that were open at the start get its position; later shards begin at TRIM_HORIZON. Finished shards become unfinished, and deleted
     rows are restored. ``LATEST`` only stores a position in rows that have none yet, so that no record that arrives from now on is skipped.
 
-    ``to`` is a time, a record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. For a record that is a repetition, its
-    delivered copy is used. Without ``shards``, all are rewound.
+    ``to`` is a time, a record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. If the record is a repetition, the copy
+    that was delivered is used. Without ``shards``, all are rewound.
     """
     if isinstance(to, AfterRecord):
         raise ConfigError("to", str(to), "the record itself: a rewind begins with it")
@@ -214,7 +214,8 @@ def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
 def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
     """Plan to move leases to a live worker.
 
-    With ``swap``, for one shard, the worker gives one of its leases to the current owner, which keeps the balance.
+    With ``swap`` (one shard only), the worker gives one of its own leases to the current owner in return, which keeps
+    the balance.
     """
     if not shards or (swap and len(shards) > 1):
         raise ConfigError(

@@ -3,9 +3,9 @@
 A checkpoint means *processed up to here*. So a start becomes the last user record before it, or TRIM_HORIZON if there is none
 up to the horizon.
 
-Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise, it makes two more
-calls each time that the silence before the start is ten times longer, and up to seven calls to find the end of the silence. Each shard
-is read at most once a second, which leaves four of the shard's five reads to the application.
+Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise, two more calls each
+time that the silence before the start is ten times longer, and up to seven calls to find the end of the silence. Each shard is read at most
+once a second, which leaves four of the shard's five reads to the application.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class PositionResolver:
         return record
 
     def arrival_of(self, shard_id: str, position: ExtendedSequenceNumber) -> datetime | None:
-        """Return the arrival time of a checkpoint's record, or of the first record after it if it has expired.
+        """Return the arrival time of a checkpoint's record or, if that record has expired, of the first record after it.
 
         None if there is no such record, or if the position is a sentinel.
         """
@@ -301,7 +301,7 @@ class _Search:
             ):
                 return found
             if found is None:
-                # There are records before the start in this window, and more than a page of them: narrow it.
+                # There are records before the start in this window, and more than a page of them: narrow the window.
                 return self._narrow(max(low, self._horizon), empty_from, is_beyond)
             empty_from, back = low, back * 10
 

@@ -131,8 +131,8 @@ def _update(
 ) -> RowWrite:
     sets: dict[str, Any] = {
         attributes.LEASE_COUNTER: {"N": str(row.lease.counter + counter)},
-        # With the counter that was seen, because an operator may write a row twice: after a lost response of the second write,
-        # the mark of the first one must not count as its effect.
+        # With the counter that was seen, because an operator may write a row twice: after a lost response to the second write,
+        # the mark of the first write must not count as an effect of the second.
         attributes.CHANGED_BY: {"S": f"{by}:{row.lease.counter}"},
     }
     removes: list[str] = []

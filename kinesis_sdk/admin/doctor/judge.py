@@ -36,7 +36,7 @@ _UNEVEN = 4.0
 _ONE_KEY = 0.5
 """Share of the records from which a single partition key limits the scaling of the stream."""
 _FEW_RECORDS = 100
-"""Minimum records of a sample that is meaningful for keys and sizes."""
+"""Minimum number of records from which a sample is meaningful for keys and sizes."""
 _SMALL_RECORD = 5 * 1024
 """Bytes of a Kinesis record below which aggregation pays: Kinesis bills in units of 25 KB and accepts 1,000 records per second."""
 _OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"

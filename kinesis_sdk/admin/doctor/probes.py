@@ -51,7 +51,7 @@ DEFAULT_SAMPLES = 8
 """Open shards that are sampled."""
 
 _NOBODY = "kinesis-sdk-doctor"
-"""Key of a row, id of a shard and namespace of metrics that do not exist."""
+"""Key of a row, id of a shard and namespace of metrics, none of which exist."""
 _CONTRADICTION = {
     "ConditionExpression": "attribute_exists(#key) AND attribute_not_exists(#key)",
     "ExpressionAttributeNames": {"#key": attributes.LEASE_KEY},
@@ -540,7 +540,7 @@ def spread(items: list[T], count: int) -> list[T]:
 
 
 def furthest_behind(leases: Iterable[Lease], count: int) -> list[Lease]:
-    """Return up to `count` unfinished leases: half of them have the largest reported lags, the other half is spread over all leases."""
+    """Return up to `count` unfinished leases: half of them have the largest reported lags, and the other half is spread over all leases."""
     unfinished = sorted((one for one in leases if not one.is_finished), key=lambda one: one.shard)
     told = [(one.current_progress.lag_millis or 0, one) for one in unfinished if one.current_progress]
     worst = [one for _, one in sorted(told, key=lambda pair: -pair[0])[: count // 2]]

@@ -27,7 +27,7 @@ def measure_busy(
 ) -> dict[str, ShardLoad]:
     """Return the loads of shards by lease key, with one GetShardIterator and one GetRecords call for each shard.
 
-    A shard that cannot be read is left out: the operator may have no permission for records, and the view works without.
+    A shard that cannot be read is left out: the operator may have no permission to read records, and the view works without these loads.
     ``busy`` has lease key, stream and shard of each busy shard.
     """
     found: dict[str, ShardLoad] = {}

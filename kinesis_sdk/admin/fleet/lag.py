@@ -44,7 +44,7 @@ FOCUS_INTERVAL = 5.0
 REST_INTERVAL = 300.0
 """Seconds between two probes of any other shard."""
 CALLS_PER_SECOND = 20.0
-"""Maximum calls of all probes of one observer."""
+"""Maximum calls per second of all probes of one observer together."""
 ONE_SHOT_PROBES_PER_SECOND = 200.0
 """Maximum probes per second when every shard is probed once."""
 THREADS = 16

@@ -170,8 +170,8 @@ class FleetMemory:
     def is_silent(self, row: Row) -> bool:
         """Return whether the holder of a row has not written for longer than the failover time.
 
-        A KCL 3 leader assigns a lease before the new owner reads the assignment. Until the owner has had time to notice, an unchanged
-        row does not mean that it is silent.
+        A KCL 3 leader assigns a lease before the new owner reads the assignment. Until the owner has had time to notice, an unchanged row
+        does not mean that the owner is silent.
         """
         holder = row.lease.holder
         allowed = self.failover_time

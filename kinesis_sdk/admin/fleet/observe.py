@@ -47,7 +47,7 @@ from kinesis_sdk.consumer.shard_sync import find_contradiction, find_cycles, fin
 BUSY_AT_A_TIME = 3
 """Maximum number of shards whose load is measured at a time."""
 BUSY_KBPS = 0.6 * SHARD_BYTES_PER_SECOND / 1024
-"""Rate of a row from which the shard may be full: the rate is exact to a factor of 1.4."""
+"""Rate in a row from which the shard may be full: the rate is exact to a factor of 1.4."""
 STALE = 10.0
 """Seconds for which a scan may show an older state of a row. Replicas of DynamoDB usually agree within one second."""
 _METRICS_FRESH = 600.0
@@ -315,7 +315,8 @@ class FleetObserver:
     def _update(self, row: Row, lease: Lease, now: float) -> None:
         old = row.lease
         if lease.counter != old.counter or lease.holder != old.holder:
-            # A handoff request names another owner and leaves the holder, so it does not show that the holder is alive.
+            # A handoff request names another owner but does not come from the holder, so it does not show that the
+            # holder is alive.
             row.renewed = lease.holder == old.holder
             row.changed = row.changed or lease.counter != old.counter
             row.last_sign, row.since = row.since, now

@@ -110,7 +110,7 @@ class ProblemSettings:
         parent: Time for which a shard may wait for its parents.
         no_checkpoint: Time for which a renewed lease that is behind may have no new checkpoint.
         hole: Time for which a hole in the hash keys may exist; a reshard causes a short hole.
-        skew: Reported difference between this machine's clock and AWS.
+        skew: Difference between this machine's clock and the clock of AWS from which it is reported.
         max_skew: Difference from which it is an error: a KCL 3 leader treats such a worker as dead.
         hot: Part of a shard's write limit from which the shard is hot.
         unbalanced: Excess of a worker's leases over its fair share, as a fraction of the share.

@@ -157,12 +157,12 @@ class FleetReader:
         threads: int = THREADS,
         on_result: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005 - a default
     ) -> FleetView:
-        """Probe the lag of each lease once, or only of some, and return the view.
+        """Probe the lag of each lease once, or only of the leases in ``only``, and return the view.
 
         A probe shows how far the checkpoint is behind. An owner of this SDK may have processed more, and stored its lag in
         the row; but one read of the row does not show whether that owner is alive. So if the two lags differ, the table is read again
-        until the row was seen to change, for at most two thirds of the failover time. ``on_result`` is called with
-        the number of finished probes and of all probes.
+        until the row was seen to change, for at most two thirds of the failover time. ``on_result`` is called with the numbers of finished
+        probes and of all probes.
         """
         candidates = [
             one

@@ -42,7 +42,7 @@ class DynamoDBLeaseTables:
         self._known: dict[str, ApplicationInfo | None] = {}
 
     def find(self, names: Sequence[str] | None = None) -> list[ApplicationInfo]:
-        """Return the applications: one ListTables per 100 tables without names, and one DescribeTable per new table."""
+        """Return the applications: one ListTables call per 100 tables if no names are given, and one DescribeTable call per new table."""
         found = []
         for name in names if names is not None else self._table_names():
             with self._lock:

@@ -163,7 +163,7 @@ class SqlLeaseTable:
         return None
 
     def parts(self, application: str) -> tuple[str, ...]:  # noqa: ARG002 - of the interface
-        """Return the application under the name in its rows."""
+        """Return one part: the application, under the name in its rows."""
         return (self.name,)
 
     def deletion(self, part: str) -> str:

@@ -185,7 +185,7 @@ class Recording:
                 problems[place] = problems.get(place, 0) + int(row.number == ERROR)
         worst: dict[int, float | None] = {}
         for place, lag in self._ring.largest(application, SCAN, FLEET, start, end, step):
-            # A view equal to the view before has no row.
+            # A view that equals the previous view has no row.
             before = max(worst, default=place)
             if (place - before) * step <= GAP + step:
                 worst.update(dict.fromkeys(range(before + 1, place), worst.get(before)))
@@ -212,7 +212,7 @@ class Recording:
             elif row.at >= start - GAP:
                 found.append((at, at))
         if found and end - found[-1][1] <= KEEP_ALIVE:
-            found[-1] = (found[-1][0], end)  # a view equal to the view before has no row
+            found[-1] = (found[-1][0], end)  # a view that equals the previous view has no row
         return found
 
 
@@ -257,7 +257,7 @@ class _Writer:
         self._moved_at = max([self._moved_at, *(row.at for row in moves)])
 
     def _yields(self, at: float) -> bool:
-        """Return whether another process records this application: of two processes, the one with the lesser name records."""
+        """Return whether another process records this application: of two processes, only the one whose name sorts first does."""
         for row in self._ring.newest(self._application, SCAN, at):
             by = _recorder_of(row)
             return 0 <= at - row.at <= 2 * KEEP_ALIVE and by != self._recorder and by < self._recorder

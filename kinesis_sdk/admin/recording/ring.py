@@ -20,7 +20,7 @@ from kinesis_sdk.common.text import printable
 MIN_BYTES = 1024 * 1024
 """Minimum size of a recording."""
 _APPLICATION_ID = 0x4B534452
-"""Marks our files in the header of SQLite."""
+"""Marks our files in the header of a SQLite file."""
 _VERSION = 1
 _BUSY = 1.0
 """Seconds for which a call waits for the other process."""

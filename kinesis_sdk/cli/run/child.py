@@ -71,7 +71,7 @@ def _take_standard_input() -> IO[str]:
 def _follow(
     control: IO[str], stop: StopFlag, stop_timeout: float, metrics: ProcessMetrics | None, reports: Reports
 ) -> None:
-    """Carry out the supervisor's requests; once the supervisor has ended, always end."""
+    """Carry out the supervisor's requests; once the supervisor has ended, end this process in any case."""
     for line in control:
         request, _, number = line.strip().partition(" ")
         if request == "stop":

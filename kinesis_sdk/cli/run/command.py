@@ -306,7 +306,7 @@ def run(
 
 
 def _given_source(streams: tuple[str, ...], dynamodb_table: str | None) -> tuple[tuple[str, ...], str | None]:
-    """Return streams and table without the file's values, if the command line names one of them."""
+    """Return the streams and the table, without the file's values if the command line names one of the two."""
     context = click.get_current_context()
     is_of_file = {
         name: context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
@@ -343,7 +343,7 @@ def _check_streams(client: KinesisClient, streams: list[StreamId]) -> None:
     """Check that the streams exist before a worker creates the lease table. Makes one ListShards call for each stream.
 
     Raises:
-        AwsError: If one does not exist, or the call failed.
+        AwsError: If a stream does not exist, or a call failed.
     """
     from kinesis_sdk.common.aws import call_with_retries
 

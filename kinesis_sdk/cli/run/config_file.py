@@ -86,7 +86,7 @@ class ConfigFile:
 def read_file(path: str, *, loads: bool = False, place: PolicyPlace | None = None) -> ConfigFile:
     """Read a file.
 
-    ``loads`` imports the functions and classes that it names. Only worker processes import them; other commands get a policy with
+    ``loads`` imports the functions and classes that the file names. Only worker processes import them; other commands get a policy with
     stand-ins, because they never call the policy. ``place`` is the worker of the file's policy; None for other commands.
 
     Raises:
@@ -137,7 +137,7 @@ def _application_from(values: object) -> ApplicationSettings:
 
 
 def _unknown(name: str, accepted: str) -> ConfigError:
-    """Return the error of an unknown name, without its value: a misplaced or misspelled value may hold a password."""
+    """Return the error for an unknown name, without its value: a misplaced or misspelled value may hold a password."""
     return ConfigError(name, None, accepted, problem=f"{name} is invalid: expected {accepted}")
 
 

@@ -45,7 +45,7 @@ class ProcessHealth:
     silent: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data that ``json.dumps`` accepts."""
+        """Return the health as data that ``json.dumps`` accepts."""
         return {
             "process": self.number,
             "state": self.state.value,

@@ -66,7 +66,7 @@ class ChildProcess:
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended; its exit code says why
+        with contextlib.suppress(OSError):  # the process has ended; its exit code says why
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
@@ -84,7 +84,7 @@ class ChildProcess:
                 yield json.loads(line)
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while the process runs."""
         return self._process.poll()
 
     def request_stop(self) -> None:
@@ -92,11 +92,11 @@ class ChildProcess:
         self._send("stop")
 
     def request_metrics(self, number: int) -> None:
-        """Request its metrics, for the scrape with this number."""
+        """Request the metrics of the process, for the scrape with this number."""
         self._send(f"metrics {number}")
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self._process.kill()
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ def reap_orphans(own: Collection[int]) -> None:
 
     In a container, this command is often process 1, and so inherits the processes that handlers started and left behind.
     """
-    if not hasattr(os, "waitid"):  # macOS, where it is never process 1
+    if not hasattr(os, "waitid"):  # macOS, where this command is never process 1
         return
     while True:
         try:

@@ -40,7 +40,7 @@ class Backend(Protocol):
     ) -> tuple[Search, Callable[[Any], JsonObject], Any]:
         """Return a search for the records of the last minutes, and two functions.
 
-        The first function makes plain data of a record, the second function closes the reader.
+        The first function makes plain data of a record; the second function closes the reader.
         """
 
     def records(
@@ -50,14 +50,14 @@ class Backend(Protocol):
 
 
 class Planner(Protocol):
-    """Changes of leases. The method of a planner may block: it is called in a thread of the server's pool."""
+    """Changes of leases. `plan` may block: it is called in a thread of the server's pool."""
 
     def plan(
         self, application: str, request: JsonObject
     ) -> tuple[JsonObject, Callable[[Callable[[str], None]], JsonObject]]:
         """Return the writes of a change as data, and the function that makes the writes.
 
-        This function takes a function for lines of progress, and returns the outcome.
+        This function is passed a callback for lines of progress, and returns the outcome.
 
         Raises:
             ConfigError: If the request is invalid.

@@ -1,4 +1,4 @@
-"""Changes that a page has planned, and their outcomes. They are kept in memory, are bounded, and each plan runs at most once."""
+"""Changes that a page has planned, and their outcomes. They are kept in memory, in bounded number, and each plan runs at most once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from kinesis_sdk.common.errors import KinesisSdkError
 
 Act = Callable[[Callable[[str], None]], Mapping[str, Any]]
-"""Makes a change. Takes a function for lines of progress, and returns the outcome."""
+"""Makes a change. Is passed a callback for lines of progress, and returns the outcome."""
 
 _KEPT = 200
 """Maximum number of plans; beyond it, the oldest plan is forgotten."""
@@ -37,7 +37,7 @@ class ChangeJobs:
     """The plans of one console, and their outcomes. Thread-safe.
 
     States of a plan: *planned* → *running* → *done* or *failed*. `start` takes a plan out of *planned* under the lock,
-    so that two clicks, or two pages, run it once. ``spawn`` runs a function in a thread of its own.
+    so that two clicks, or two pages, run it only once. ``spawn`` runs a function in a thread of its own.
     """
 
     def __init__(

@@ -27,11 +27,11 @@ KEEP_ALIVE = 10.0
 FOCUS = 15.0
 """Seconds for which a lease counts as open after a request from its page; the page sends a request with each event."""
 PATIENCE = 5.0
-"""Seconds for which a call may run before the pages are told."""
+"""Seconds for which a call may run before the pages are told about it."""
 _POLL_INTERVAL = 2.0
 """Seconds between two checks whether a quiet watch waits for a call."""
 _BACKLOG = 8
-"""Events that wait for one slow page; beyond it, the page gets a whole picture instead."""
+"""Maximum events that wait for one slow page; beyond that, the page gets a whole picture instead."""
 
 
 class Watch(Protocol):
@@ -103,7 +103,7 @@ class Channel:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it watches even without a page."""
+        """Whether the channel watches even without a page."""
         return self._is_kept
 
     @property

@@ -33,7 +33,7 @@ _OFFERED = (
 """Operations that the pages have."""
 
 Act = Callable[[Callable[[str], None]], JsonObject]
-"""Makes a change. Takes a function for lines of progress, and returns the outcome."""
+"""Makes a change. Is passed a callback for lines of progress, and returns the outcome."""
 
 
 class AdminPlanner:

@@ -182,7 +182,7 @@ class _PatientProtocol(H11Protocol):
         self._forget()
 
     def _judge(self, *, has_begun: bool) -> None:
-        # The state differs for a client that has sent its whole request.
+        # A client that has sent its whole request is in neither of these states.
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._forget()
         elif has_begun and self._deadline is None:

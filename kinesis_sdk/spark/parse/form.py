@@ -23,7 +23,7 @@ class ValueFormat:
         corrupt_name: Column for the text of a malformed value, if the schema contains this column.
         zone: Name of the time zone of timestamps whose text names none.
         registry: Connection to the schema registry whose headers the values have; None if values have no headers.
-        settings: Options of only this format, by the names of its parser's arguments.
+        settings: Options of this format only, by the names of its parser's arguments.
     """
 
     name: str

@@ -38,7 +38,7 @@ _DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 — local time
 _YEAR_TWO = datetime(2, 1, 1)  # noqa: DTZ001
 _LAST_RULES = datetime(2037, 1, 1)  # noqa: DTZ001
-"""Arrow uses the clock changes that a time zone's file lists, in the usual files until 2037."""
+"""Arrow uses the clock changes that a time zone's file lists; the usual files list them until 2037."""
 
 _CENTURIES = 146_097
 """Days of 400 years."""

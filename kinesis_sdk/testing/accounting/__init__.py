@@ -10,5 +10,5 @@ A run has producer and worker processes. Each process logs its actions, and thes
   some records more than once.
 - `percentiles` summarizes measured times.
 
-`kinesis-sdk demo` uses it, and so do the end-to-end tests, which add checks of leases and checkpoints.
+`kinesis-sdk demo` uses this package, and so do the end-to-end tests, which add checks of leases and checkpoints.
 """

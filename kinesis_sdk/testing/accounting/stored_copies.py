@@ -5,7 +5,7 @@ checks. It identifies a record by its payload, not by the identity that a produc
 
 A copy is *valid* if all user records of its Kinesis record belong to the shard that stores it. Of each record that an
 idempotent producer put, readers deliver only the first valid copy: parents come before children, and records of a shard
-in the order of their sequence numbers. Of records of other producers, readers deliver every copy.
+in the order of their sequence numbers. Of a record that another producer put, readers deliver every copy.
 """
 
 from __future__ import annotations

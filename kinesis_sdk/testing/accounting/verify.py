@@ -48,7 +48,7 @@ class Delivery(NamedTuple):
 
 
 Explain = Callable[[Delivery, Sequence[Delivery], Put], str | None]
-"""Called with a duplicate delivery, the earlier deliveries in order, and the put; returns the reason, or None without a reason."""
+"""Called with a duplicate delivery, the earlier deliveries in order, and the put; returns the reason, or None if it finds none."""
 
 
 @dataclass(frozen=True)

@@ -368,7 +368,7 @@ class _Demo:
                 client=client,
             )
         except ResourceNotFoundError:
-            return  # No worker came far enough to create it.
+            return  # No worker got far enough to create the table.
 
 
 class _Retrying:

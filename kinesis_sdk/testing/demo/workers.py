@@ -77,7 +77,7 @@ class WorkerProcess:
         return self._reader.read()
 
     def kill(self) -> None:
-        """Kill it without warning (SIGKILL)."""
+        """Kill the process without warning (SIGKILL)."""
         self.killed_at = time.time()
         self._process.kill()
         self._process.wait()
@@ -88,7 +88,7 @@ class WorkerProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self, *, at_once: bool = False) -> bool:
-        """Resume a frozen process (SIGCONT) if its time is over, or `at_once`; return whether it was resumed."""
+        """Resume a frozen process (SIGCONT) if its time is up or `at_once` is set; return whether it was resumed."""
         if self.frozen_until is None or not (at_once or time.monotonic() >= self.frozen_until):
             return False
         self.frozen_until = None

@@ -146,7 +146,7 @@ class Http1Connection:
         return "" if date is None else f"Date: {date}\r\n"
 
     def _has_gone(self) -> bool:
-        """Return whether the client has closed the connection. During a subscription, the connection sends nothing else."""
+        """Return whether the client has closed the connection: during a subscription, a client sends nothing else."""
         readable, _, _ = select.select([self._channel], [], [], 0)
         return bool(readable) and not self._channel.recv(1 << 12)
 
