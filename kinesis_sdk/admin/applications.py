@@ -163,7 +163,7 @@ class Application:
         """Return the description of the lease table by DescribeTable; with another database, the number of leases.
 
         Raises:
-            LeaseTableNotFoundError: If there is no such table, or if it has another key.
+            LeaseTableNotFoundError: If the table does not exist, or has another key.
             AwsError: If the call fails; with another database, a `LeaseStoreError`.
         """
         return self.table.info(self.name)
@@ -254,7 +254,7 @@ class Application:
 
     def _single_stream(self, leases: Sequence[Lease]) -> StreamId:
         if _are_of_table(leases):
-            # Raise even if the stream was given: rows of its shards would be written beside the rows of the table's
+            # Raise even if the stream was given: rows of its shards would be written next to the rows of the table's
             # stream.
             raise ConfigError(
                 "application",

@@ -48,6 +48,6 @@ class ExporterPages:
             return json_page(404, {"error": "the exporter does not watch this application"})
         summary = self._metrics.summary(name)
         if summary is None:
-            # Not 0: for KEDA, an error means "unknown", and it uses its fallback.
+            # Not 0: KEDA takes an error to mean "unknown", and uses its fallback.
             return json_page(503, {"error": "the lag is not known yet, or the lease table could not be read"})
         return json_page(200, summary)

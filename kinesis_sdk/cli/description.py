@@ -15,7 +15,7 @@ SHOWN = 20
 
 
 def lines_of(description: ChangeDescription, *, unchanged: int | None = SHOWN) -> Iterator[str]:
-    """Yield the exact writes, and their meaning. Up to ``unchanged`` rows that need no write are listed; None counts them."""
+    """Yield the exact writes, and their meaning. Up to ``unchanged`` rows that need no write are listed; None only counts them."""
     for write in description.writes[:SHOWN]:
         if write.about:
             yield write.about + (f": {write.effect}" if write.effect else "")

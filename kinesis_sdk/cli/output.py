@@ -33,7 +33,7 @@ _HINTS = {
     "values.",
     "ProfileNotFound": ". Profiles are in ~/.aws/config and ~/.aws/credentials.",
 }
-"""Remedies of errors in the settings, by error code."""
+"""Remedies for errors in the settings, by error code."""
 
 
 class ExitCode(IntEnum):
@@ -48,7 +48,7 @@ class ExitCode(IntEnum):
     CALL_FAILED = 3
     """A call failed: AWS, network, credentials, permissions."""
     REFUSED = 4
-    """Nothing was changed: the change was not confirmed or is unsafe, or the row was changed in between."""
+    """Nothing was changed: the change was not confirmed or is unsafe, or another writer changed the row first."""
     INTERRUPTED = 130
     """Ctrl-C."""
 

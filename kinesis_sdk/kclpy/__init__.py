@@ -9,8 +9,8 @@
     if __name__ == "__main__":
         kcl.KCLProcess(RecordProcessor()).run()
 
-Modules, classes and messages are those of amazon_kclpy 3.x, so such a program runs under ``kinesis-sdk multilang`` and under Amazon's
-MultiLangDaemon. The same processor runs inside the worker's process, without a pipe, with
+Modules, classes and messages are those of amazon_kclpy 3.x, so a program that uses them runs under ``kinesis-sdk multilang`` and under
+Amazon's MultiLangDaemon. The same processor runs inside the worker's process, without a pipe, with
 ``kinesis-sdk multilang --in-process module:RecordProcessor``. Nothing but the standard library is imported here.
 
 Differences from amazon_kclpy:

@@ -63,7 +63,7 @@ def open_records(
         opened = [deaggregate([carrier], on_tagged=note if recognize else None) for carrier in carriers]
     if not tagged or not stream_arn or not shard_id:
         return opened
-    # Imported here, because most functions never see such an aggregate, and each cold start would pay for it.
+    # Imported here, because most functions never see a tagged aggregate, and each cold start would pay for the import.
     from kinesis_sdk.common.errors import ConfigError
     from kinesis_sdk.common.stream import StreamId
 

@@ -5,7 +5,7 @@ Lambda reacts to the results of a handler as follows:
 =============================================  =======================================================================
 result                                         Lambda
 =============================================  =======================================================================
-``batchItemFailures`` is empty                 continues behind the batch
+``batchItemFailures`` is empty                 continues after the batch
 ``batchItemFailures`` names a Kinesis record   continues at this record, if the mapping reports batch item failures;
                                                **otherwise takes the whole batch as processed**
 an error                                       delivers the batch again; in two halves if the mapping bisects batches

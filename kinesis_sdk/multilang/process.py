@@ -353,7 +353,7 @@ class ChildProcess:
         except BlockingIOError:
             return True
         if self._error_is_open and not self._unlogged:
-            # First read the lines that the child printed there before this message.
+            # First read the lines that the child printed to standard error before this message.
             self._read_error()
         for line in self._output_lines.feed(data) if data else self._output_lines.flush():
             self._accept(line)

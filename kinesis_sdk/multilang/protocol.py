@@ -224,7 +224,7 @@ def _line(value: Mapping[str, object]) -> bytes:
 def encode_records(records: Iterable[UserRecord], millis_behind_latest: int | None) -> Iterator[bytes]:
     """Yield the line of a ``processRecords`` message in pieces, so that memory never holds a large batch as one text.
 
-    A piece has 128 KiB, plus at most one record; the last piece ends with the line feed.
+    A piece is 128 KiB long, plus at most one record; the last piece ends with the line feed.
     """
     return _pieces(map(_message_record, records), millis_behind_latest)
 

@@ -91,7 +91,7 @@ class ConnectionSettings:
             region_name=self.region_name,
             endpoint_url=self.endpoint_url,
             max_pool_connections=POOL,
-            # A response has up to 10 MB. On a busy network, its first byte may take a while.
+            # A response is up to 10 MB long. On a busy network, its first byte may take a while.
             read_timeout=20.0,
         )
         return client

@@ -1,6 +1,6 @@
 """Limit of the pages that the threads of a task read at the same time.
 
-A page has up to 10 MB, and while it is received and decoded, its content exists several times: as bytes of the response, as
+A page is up to 10 MB long, and while it is received and decoded, its content exists several times: as bytes of the response, as
 text, as base64 and as payloads. Eight threads that all read full pages need half a gigabyte of memory, which is more than a Python worker
 gets in an ordinary executor. Small pages need almost no memory, and concurrent reads then hide the latency of the calls.
 """

@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger(__name__)
 _MAX_THREADS = 8
 
 _SPARE = 5
-"""Records requested in addition to the expected number and a quarter of it. They are few, because a record may have 10 MB."""
+"""Records requested in addition to the expected number and a quarter of it. They are few, because a record may be 10 MB long."""
 
 _NEXT = 100
 """Minimum number of records to request once a range turns out to be longer than expected."""
@@ -123,7 +123,7 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
         if records:
             yield records
             progress = io.clock.monotonic()  # the time for which the caller kept the page does not count
-            # Pages have up to 10 MB: this one must be released before the next one is read.
+            # Pages are up to 10 MB long: this one must be released before the next one is read.
             records, page = [], page._replace(records=[])
         if met or (page.ended and goal is None):
             return

@@ -250,7 +250,7 @@ def write_batches(
         if bad is not None:
             size -= bad.payload_bytes
             if options.bad_rows_stream is not None:
-                stored -= bad.count.total()  # these rows are stored there
+                stored -= bad.count.total()  # these rows went to the stream for bad rows
         written = Written(stored, size, None if bad is None else bad.count)
         attempts.end(task, producer.time_at_kinesis(stream))
     _LOGGER.info(

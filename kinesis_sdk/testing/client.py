@@ -32,7 +32,7 @@ _TIMESTAMPS = frozenset(
 )
 
 
-# Seconds of real waiting between two checks of the clock, because `due` does not tell when bandwidth becomes available.
+# Seconds of real waiting between two checks of the clock, because `due` does not show when bandwidth becomes available.
 _LONGEST_WAIT, _SHORTEST_WAIT = 0.25, 0.001
 
 

@@ -31,7 +31,7 @@ class Desk:
     """An application, its settings, and the observed state of its workers. Not thread-safe: each operator has a desk of its own.
 
     Attributes:
-        application: The application, with a given stream or one to find.
+        application: The application; its stream is given, or has to be found.
         failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
         audit_log: The file of the audit log; None for `default_audit_log`.
         clock: Monotonic and wall clock.

@@ -1,4 +1,4 @@
-"""Carries out planned changes: read, decide, write on condition, and watch the row until its owner acts.
+"""Carries out planned changes: read, decide, write conditionally, and watch the row until its owner acts.
 
 Every write follows the same steps, and each can fail:
 

@@ -1,4 +1,4 @@
-"""The changes of a live application: their names, their parameters, and how each is planned. Command line, terminal view and console only lay them out.
+"""The changes of a live application: their names, parameters and plans. Command line, terminal view and console only present them.
 
 ```python
 desk = Desk(application=Application(Connection(region="eu-west-1"), "billing"))

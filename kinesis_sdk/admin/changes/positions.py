@@ -169,7 +169,7 @@ class PositionResolver:
         if start == TRIM_HORIZON:
             return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
         if start == LATEST:
-            # Not the tip: a shard that is written as fast as it is read has no tip, so the search would never end.
+            # Not the tip: a shard that is written to as fast as it is read has no tip, so the search would never end.
             return search.last_before(self._clock.time(), search.arrived_since_first_read)
         raise ConfigError("to", start, "a moment, LATEST, TRIM_HORIZON or a sequence number")
 

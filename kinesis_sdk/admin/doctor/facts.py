@@ -86,7 +86,7 @@ class Facts:
         lease_store: URL of the database with the leases, without a password; None if they are in DynamoDB.
         table: ``Table`` of DescribeTable; None if it could not be read or does not exist, or if the leases are not in
             DynamoDB.
-        java_tables: Existing tables that KCL 3.0 to 3.4 keeps beside the lease table.
+        java_tables: Existing tables that KCL 3.0 to 3.4 keeps in addition to the lease table.
         unreadable: Why a row cannot be read, by its key.
         sampled_of: Number of open shards from which the samples were chosen.
         lags: Age of the oldest unprocessed record in seconds, by shard, for the sampled leases.

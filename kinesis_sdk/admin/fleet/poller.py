@@ -37,7 +37,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import TableScan
 
 SMALL_TABLE = 100
-"""Rows up to which a table is scanned each `FAST_SCAN` seconds: one page of half a dozen read units."""
+"""Number of rows up to which a table is scanned every `FAST_SCAN` seconds: one page of half a dozen read units."""
 FAST_SCAN, SLOW_SCAN = 2.0, 5.0
 STREAM_INTERVAL = 60.0
 """Seconds between two descriptions of a stream."""
@@ -256,7 +256,7 @@ class FleetPoller:
     # For the threads
 
     def step(self) -> float:
-        """Do the due work of both threads: at most one scan, and one description of the streams or one probe.
+        """Do the work that is due for both threads: at most one scan, and one description of the streams or one probe.
 
         Returns:
             Monotonic seconds at which to call again.
@@ -264,7 +264,7 @@ class FleetPoller:
         return min(self.step_table(), self.step_streams())
 
     def step_table(self) -> float:
-        """Do the due work at the lease table: at most one scan.
+        """Do the work that is due for the lease table: at most one scan.
 
         Returns:
             Monotonic seconds at which to call again.
@@ -277,7 +277,7 @@ class FleetPoller:
         return self._scan_due
 
     def step_streams(self) -> float:
-        """Do the due work at the streams: at most one description of the streams, or one probe.
+        """Do the work that is due for the streams: at most one description of the streams, or one probe.
 
         Returns:
             Monotonic seconds at which to call again.

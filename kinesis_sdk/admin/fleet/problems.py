@@ -204,7 +204,7 @@ def find_problems(view: FleetView, facts: TableFacts, settings: ProblemSettings)
 
 
 _Found = tuple[float, Problem]
-"""A problem and its weight: the larger, the worse within its code."""
+"""A problem and its weight: among problems of one code, a larger weight is worse."""
 
 
 def _problem(
@@ -769,7 +769,7 @@ def _hot(case: _Case) -> _Found | None:
             return None
         rate = load.bytes_per_second / 1024
         text = f"{load.utilization:.0%} of what a shard accepts arrives: {rate:,.0f} KB/s, {load.records_per_second:,.0f} records/s"
-    # A shard that catches up is read faster than it is written, so its rate does not show the load.
+    # A shard that catches up is read faster than it is written to, so its rate does not show the load.
     elif rate is None or rate < settings.hot * SHARD_BYTES_PER_SECOND / 1024 or (behind or 0.0) > 60:
         return None
     else:

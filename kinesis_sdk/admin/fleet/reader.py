@@ -188,7 +188,7 @@ class FleetReader:
         )
         keys = {candidate.lease_key for candidate in candidates}
         if any(self._may_be_less(lease, keys) for lease in self.view().leases):
-            self.table()  # probes of a large application take so long that most rows have changed meanwhile
+            self.table()  # probing a large application takes so long that most rows have changed meanwhile
             self.watch(
                 self._observer.failover_time * 2 / 3,
                 lambda view: not any(self._may_be_less(lease, keys) for lease in view.leases),

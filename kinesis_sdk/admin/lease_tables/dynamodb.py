@@ -219,7 +219,7 @@ class DynamoDBLeaseTable:
             limit.check(last)
 
     def parts(self, application: str) -> tuple[str, ...]:
-        """Return the table, and the tables that a KCL 3 keeps beside it."""
+        """Return the table, and the tables that a KCL 3 keeps in addition."""
         beside = [
             application + suffix
             for suffix in _BESIDE

@@ -61,7 +61,7 @@ class Ring:
     """The database. Thread-safe. Raises ConfigError if the file cannot be opened, or is not a recording.
 
     The file is created if it does not exist, readable only by its owner; without ``path``, the rows are in the memory of this
-    process. SQLite's log beside the file takes a few MB in addition to ``max_bytes``.
+    process. SQLite's log next to the file takes a few MB in addition to ``max_bytes``.
     """
 
     def __init__(self, path: str | Path | None, *, max_bytes: int) -> None:
@@ -144,7 +144,7 @@ class Ring:
         try:
             self._put(application, changes)
         except sqlite3.Error as error:
-            if "full" not in str(error):  # the page count's limit, or the disk
+            if "full" not in str(error):  # the limit of pages is reached, or the disk is full
                 raise
             self.make_room(_HALF)
             self._put(application, changes)

@@ -89,7 +89,7 @@ def _put(
     clock: Clock | None,
     sleep: Callable[[float], None],
 ) -> TransferResult:
-    # Fail before anything is read: without it, every record would fail with the same error.
+    # Fail before anything is read if the stream does not exist: otherwise, every record would fail with the same error.
     target = Streams(connection).describe(stream)
     task = {"command": "put", "target": identity(target)}
     saved = {} if state is None else state.load(task).get("sources", {})

@@ -1,7 +1,6 @@
 """The loop of a transfer: it puts records with a `Producer`, and accounts for acknowledged records.
 
-A record is acknowledged when its future has a result. With a state file, a killed run is continued by the same command. This
-command promises exactly this:
+A record is acknowledged when its future has a result. With a state file, the same command continues a killed run, and guarantees this:
 
 - No record is lost: a record that failed or is not acknowledged is put again.
 - An acknowledged record is put again only if the run was killed before the account was written, which happens every 0.2 s and at

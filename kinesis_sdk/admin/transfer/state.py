@@ -1,6 +1,6 @@
 """State file of a transfer: the acknowledged records, after which the next run continues.
 
-The file is replaced as a whole, so after a kill at any instant, it is either the old file or the new file.
+The file is replaced as a whole, so whenever the process is killed, it leaves either the old file or the new file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StateFile:
     """A JSON file that one process at a time reads and replaces.
 
     Args:
-        path: Path of the file. While the state file is in use, there is a lock file beside it whose name ends in ``.lock``.
+        path: Path of the file. While the state file is in use, there is a lock file next to it whose name ends in ``.lock``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

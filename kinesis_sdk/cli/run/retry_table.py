@@ -1,4 +1,4 @@
-"""The retry table of a file: each worker process delivers its rows, beside the records of its shards."""
+"""The retry table of a file: each worker process delivers its rows, in addition to the records of its shards."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class RunSettings:
 
     @property
     def worker_application(self) -> str:
-        """The application of the worker. The streams of tiers, which are read beside the stream, have an application of their own."""
+        """The application of the worker. The streams of tiers, which are read along with the stream, have an application of their own."""
         return f"{self.application_name}-retries" if self.reads_tiers else self.application_name
 
     @property

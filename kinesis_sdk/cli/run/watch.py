@@ -67,7 +67,7 @@ class FileWatcher:
 
 
 def roots_of(module: str, path: list[str]) -> list[Path]:
-    """Return the paths to watch for a module: the folder of its top-level package, or its file and the files beside it.
+    """Return the paths to watch for a module: the folder of its top-level package, or its file and the files next to it.
 
     The module is searched in ``path``, as in ``sys.path``, and not imported.
     """
@@ -78,5 +78,5 @@ def roots_of(module: str, path: list[str]) -> list[Path]:
         return [Path(folder) for folder in spec.submodule_search_locations]
     if spec.origin is None:
         return []
-    # A script usually imports the modules beside it. Subfolders may contain anything.
+    # A script usually imports the modules next to it. Subfolders may contain anything.
     return sorted(Path(spec.origin).parent.glob("*.py"))

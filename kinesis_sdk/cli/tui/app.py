@@ -621,7 +621,7 @@ class TopApp(App[None]):
 
     def _ask(self, planned: Planned) -> None:
         if self._command is not planned.command:
-            return  # it was dropped meanwhile
+            return  # the command was dropped meanwhile
 
         def answered(yes: bool | None) -> None:
             if yes:

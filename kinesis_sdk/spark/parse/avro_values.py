@@ -500,7 +500,7 @@ class _Types:
         if name == "record":
             key = definition["name"], levels
             if key not in self._sizes:
-                # Each record once for a level: the fields of a tree would double the work at each level.
+                # Compute each record once per level: the fields of a tree would double the work at each level.
                 fields = definition["fields"] if levels else []
                 parts = [self._size(field["type"], levels - 1) for field in fields]
                 self._sizes[key] = (

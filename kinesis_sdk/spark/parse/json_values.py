@@ -222,13 +222,13 @@ def _joined(payloads: pa.Array) -> bytes:
 
 
 def _has_odd_numbers(block: bytes) -> bool:
-    # A search for one byte is many times faster, and many texts have neither of these.
+    # A search for one byte is many times faster than the pattern, and many texts contain neither byte.
     possible = (b"I" in block and b"Inf" in block) or (b"N" in block and b"-NaN" in block)
     return possible and _ODD_NUMBERS.search(block) is not None
 
 
 def _wrapping(kinds: Iterable[Kind]) -> str | None:
-    """Return a pattern for numbers that pyarrow may misread as decimals, because too large numbers overflow."""
+    """Return a pattern for numbers that pyarrow may misread as decimals, because numbers that are too large overflow."""
     left, scale = list(kinds), -1
     while left:
         kind = left.pop()
@@ -293,7 +293,7 @@ def _finished(column: pa.Array, kind: Kind, zone: str) -> pa.Array | None:
         return days_column(column)
     if kind.name in {"timestamp", "timestamp_ntz"}:
         return moments_column(column, zone if kind.name == "timestamp" else None)
-    # Not finite: numbers that only pyarrow reads, or too large ones.
+    # Not finite: numbers that only pyarrow reads, or numbers that are too large.
     if not pc.all(pc.is_finite(column), min_count=0).as_py():
         return None
     return pc.add(column, pa.scalar(0.0, column.type))  # a zero without a sign

@@ -316,7 +316,7 @@ def protobuf_columns(descriptor: str | Path, message_name: str) -> str:
 
 
 def read_descriptor(path: str, option: str) -> bytes:
-    """Return the bytes of a descriptor set; raise `ConfigError` if the file cannot be read, or has more than 16 MiB."""
+    """Return the bytes of a descriptor set; raise `ConfigError` if the file cannot be read, or is larger than 16 MiB."""
     try:
         with Path(path).open("rb") as file:
             found = file.read(MAX_DESCRIPTOR_BYTES + 1)

@@ -318,7 +318,7 @@ def prepared_checkpoint(store: LeaseStore) -> None:
 
 
 def checkpoint_with_state(store: LeaseStore) -> None:
-    """A checkpoint with a state stores both, and itself as the pending position, in one write; the next removes the state."""
+    """A checkpoint with a state stores position, state, and itself as the pending position in one write; the next one removes the state."""
     mine = _taken(store, initial_timestamp_millis=5)
     position = _position("7", 2)
     row = _row(store.checkpoint(mine, position, b"state"))

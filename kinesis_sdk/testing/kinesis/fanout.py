@@ -48,7 +48,7 @@ class Subscription:
         self._error: AwsError | None = None
         self.started: float = registry.clock.monotonic()
         self.is_over: bool = False
-        # The first event comes at once, even if empty: it tells where the subscription starts.
+        # The first event comes at once, even if empty: it shows where the subscription starts.
         self._heartbeat_at = self.started
 
     @property

@@ -46,7 +46,7 @@ class TokenBucket:
             self._at = now
 
     def take(self, amount: float, now: float) -> bool:
-        """Take `amount` tokens if the bucket contains so many."""
+        """Take `amount` tokens if the bucket contains that many."""
         self.refill(now)
         if self.level < amount:
             return False
