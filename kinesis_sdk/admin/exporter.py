@@ -4,7 +4,7 @@ Unknown values have no sample: a lag that was not measured is absent instead of 
 view is kept, so the series of a removed shard end with the next scrape. An old view loses its shards,
 because a lag that is no longer measured looks like a steady lag; `kinesis_fleet_up` is then 0.
 
-Runs one `FleetPoller` for each application. A scrape makes no call.
+The exporter runs one `FleetPoller` for each application. A scrape makes no call.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     for shard_id, record in read_stream(connection, "orders", start=fifteen_minutes_ago):
         ...
 
-Makes one ListShards call at the start and one for each shard that ends; one GetShardIterator call for each shard; GetRecords
+A reader makes one ListShards call at the start and one for each shard that ends; one GetShardIterator call for each shard; GetRecords
 at most four times a second for a shard that is behind, and once a second at the tip.
 """
 

@@ -319,7 +319,7 @@ def _print_letters(store: DeadLetterStore, letters: list[DeadLetter], *, as_json
 
 
 def letter_to_dict(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter as data for JSON, without its payload and the values of its headers."""
+    """Return a letter as data for JSON, without its payload or the values of its headers."""
     history, origin = letter.history, letter.history.origin
     return {
         "id": letter.id,

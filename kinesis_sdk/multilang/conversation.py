@@ -1,4 +1,4 @@
-"""The daemon's side of the conversation with one child, as decisions without processes, pipes and clocks.
+"""The daemon's side of the conversation with one child, as decisions without processes, pipes or clocks.
 
 ```
          begin                     status for the call

@@ -58,7 +58,7 @@ class InProcessRecord(messages.Record):
 
     @property
     def sequence_number(self) -> str:
-        """Sequence number; all records of an aggregate have the same."""
+        """Sequence number; all records of an aggregate have the same number."""
         return self._record.sequence_number
 
     @property

@@ -7,7 +7,7 @@ an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a si
 its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus some hundred bytes. While a batch is created, its
 columns exist twice.
 
-A batch has only the columns that the reader requested. A partition key that no column shows does not count for the size of a row.
+A batch has only the columns that the reader requested. A partition key that no column shows does not count toward the size of a row.
 
 Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are delivered like
 others, unless the keys of an aggregate have more than `MAX_EXPANDED_CHARACTERS` in all: then the Kinesis record is delivered unopened. No

@@ -38,7 +38,7 @@ class Found:
 
     Attributes:
         cut: Time at which the batch ends in every shard.
-        ends: Its end in each shard that has one.
+        ends: The end of the batch in each shard for which one was found.
         limited_by: Limit that set the cut; None if no limit did.
     """
 

@@ -273,7 +273,7 @@ class TaskProducer:
             Number of records stored.
 
         Raises:
-            PartitionFailedError: If some are not stored.
+            PartitionFailedError: If some records were not stored.
         """
         self._producer.flush()
         self._sweep(final=True)

@@ -102,7 +102,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
         records: User records stored.
         payload_bytes: Bytes of their payloads.
         left_out: Number of rows that Kinesis would reject, by invalid field.
-        rejected: Field and problem of the first such row, if that row fails the write.
+        rejected: Field and problem of the first row that Kinesis would reject, if that row fails the write.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ def _after(
     clock: Clock,
     sleep: Callable[[float], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches, and rows not before ``moment`` (monotonic seconds)."""
+    """Yield batches, but none that has rows before ``moment`` (monotonic seconds)."""
     for batch in batches:
         if batch.num_rows and (seconds := moment - clock.monotonic()) > 0:
             _LOGGER.info(

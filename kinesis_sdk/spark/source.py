@@ -133,7 +133,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         """Return a reader of all records between two positions.
 
         Raises:
-            ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
+            ConfigError: If an option is unknown or out of range, or the schema has columns that the source does not have.
         """
         return KinesisReader(*_read_request(self.options, schema))
 
@@ -142,7 +142,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         """Return a reader of the stream in micro-batches.
 
         Raises:
-            ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
+            ConfigError: If an option is unknown or out of range, or the schema has columns that the source does not have.
         """
         options, rows = _read_request(self.options, schema)
         if options.shard_ids is not None:

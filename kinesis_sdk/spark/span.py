@@ -5,7 +5,7 @@ batch; a batch that contains a whole backlog may never finish. So the span is ad
 measures with its monotonic clock, without reports from the executors:
 
 - It doubles as long as this speeds up the catch-up (stream seconds per second).
-- When doubling no longer helps, the duration of that batch, or ten seconds, becomes the goal, and the span is adapted to it.
+- When doubling no longer helps, the duration of that batch, but at least ten seconds, becomes the goal, and the span is adapted to it.
   Every eighth batch tries a doubled span, so that the span recovers after batches that were slow for another reason.
 - It is at least one and a half times the time since the last plan, unless the batches themselves became slow. The lag
   then falls by at least half an interval with every batch, for any trigger. If a larger batch takes longer than the stream time that it

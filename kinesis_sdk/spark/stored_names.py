@@ -1,9 +1,9 @@
 """Search for rows of a task that an earlier attempt has stored in the target stream, so that they are not put again.
 
 Readers of this SDK recognize repeated rows by their names, within the window of the producer. Other consumers get every stored copy, and
-after an outage longer than the window, readers of this SDK do so as well. So a task that may repeat an earlier attempt can read the
-records that the stream has received since then, and leave out the rows whose names it finds. This is an addition to the
-names and never replaces them: an earlier attempt may still store a row after the task has read the stream.
+after an outage longer than the window, readers of this SDK get it as well. So a task that may repeat an earlier attempt can read the
+records that the stream has received since then, and leave out the rows whose names it finds. This is an addition to the names and never
+replaces them: an earlier attempt may still store a row after the task has read the stream.
 
 A copy counts only in an aggregate whose records all belong to its shard. Readers discard any other aggregate as a whole, and its producer
 puts the records again.

@@ -162,9 +162,9 @@ class FakeEventStream:
     """``EventStream`` of ``subscribe_to_shard``: yields events as boto3 does, until the stream ends.
 
     On a system clock it waits for the next event, as boto3 does. On a virtual clock it must not wait: without an event, it
-    calls the account's `sleep` with the seconds until the next heartbeat (which does nothing by default) and yields the
-    heartbeat at once. Iteration raises EventStreamError if the service ends the stream with an error, and urllib3's
-    ProtocolError if a fault cuts the connection.
+    calls the account's `sleep` (which does nothing by default) with the seconds until the next heartbeat, and yields the heartbeat at once.
+    Iteration raises EventStreamError if the service ends the stream with an error, and urllib3's ProtocolError if a fault cuts the
+    connection.
     """
 
     def __init__(self, subscription: Subscription, aws: Account) -> None:

@@ -21,7 +21,7 @@ _ACCOUNT = re.compile(r"(?<![0-9A-Za-z-])[0-9]{12}(?![0-9])")
 
 
 class Notes:
-    """The facts of one script, each a JSON value without names of this run, URLs, ARNs and account numbers.
+    """The facts of one script, each a JSON value without names of this run, URLs, ARNs or account numbers.
 
     Args:
         scratch: Clients of this run, and the streams and tables that they create.
@@ -163,7 +163,7 @@ class Notes:
 
 
 def shown(value: Any, prefix: str) -> Any:
-    """Return a value in JSON form, without names of a run, URLs, ARNs and account numbers."""
+    """Return a value in JSON form, without names of a run, URLs, ARNs or account numbers."""
     if isinstance(value, str):
         text = _URL.sub("<url>", value.replace(prefix, "<name>"))
         return _ACCOUNT.sub("<account>", _ARN.sub("<arn>", text))

@@ -1,7 +1,7 @@
 """All applications of an account at a glance, worst first.
 
-Runs one `FleetReader` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and one
-ListShards for each stream.
+Each application is read once by a `FleetReader`, with its lag. Applications whose rows do not name their stream share one ListStreams call,
+and one ListShards call for each stream.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One read of an application, for commands that print and end; views that stay open use a `FleetPoller`.
 
-Makes one Scan of the lease table, and ListShards and DescribeStreamSummary calls for each stream. The lag costs two calls for each
+A read makes one Scan of the lease table, and ListShards and DescribeStreamSummary calls for each stream. The lag costs two calls for each
 lease, at most 200 leases a second, and each shard is probed once. If owners of this SDK may have processed more than they have
 checkpointed, the table is read again every second until they have renewed their leases: four times with a failover time
 of 10 s.

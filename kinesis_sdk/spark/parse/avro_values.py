@@ -489,7 +489,7 @@ class _Types:
             left.extend(field["type"] for field in source.get("fields", ()))
 
     def _size(self, source: Any, levels: int) -> tuple[int, int]:
-        """Return the maximum bytes of a value as Python objects, and the minimum bytes of its encoding, without arrays and maps.
+        """Return the maximum bytes of a value as Python objects, and the minimum bytes of its encoding, both without arrays and maps.
 
         In a union, only branches without bytes of their own count.
         """

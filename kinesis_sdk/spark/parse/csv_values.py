@@ -1,6 +1,6 @@
 """CSV: pyarrow reads whole columns at once, and `_Lines` reads single lines exactly.
 
-Both return the same values for a line that pyarrow can parse.
+pyarrow and `_Lines` return the same values for a line that pyarrow can parse.
 
 Each payload is one line with the columns in the order of the schema. A line break at the end of a payload does not belong to the last
 field; any other line break is an ordinary character.
@@ -170,7 +170,7 @@ class _Lines:
         self._blanks = re.compile(f"[{_escaped(blanks)}]*")
 
     def fields(self, text: str, most: int) -> list[str | None]:
-        """Return the text of the fields of a line, at most ``most`` of them; None for a field without text and quotation marks.
+        """Return the text of the fields of a line, at most ``most`` of them; None for a field without text or quotation marks.
 
         Raises:
             MalformedError: If the quotation marks of the line do not match.

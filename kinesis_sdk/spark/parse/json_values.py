@@ -1,6 +1,6 @@
 """JSON: pyarrow reads whole columns at once, and the standard library reads single values exactly.
 
-Both return the same values for every payload that both can read. `JsonParser.columns` declines payloads that pyarrow refuses or may
+They return the same values for every payload that both of them can read. `JsonParser.columns` declines payloads that pyarrow refuses or may
 read differently; `JsonParser.row` decides about these.
 
 pyarrow reads many values from one text, so it must be certain which payload each value belongs to. Each payload begins with ``{`` and

@@ -71,7 +71,7 @@ def message_type(descriptors: bytes, name: str) -> type[Message]:
 
     Args:
         descriptors: A descriptor set with all files that its files import; Protobuf's own files may be missing.
-        name: Full name of the message, or only its last part if no other message has the same.
+        name: Full name of the message, or only its last part if no other message has the same last part.
 
     Raises:
         ConfigError: If the bytes are not a descriptor set, or the set does not contain the message.
@@ -303,7 +303,7 @@ def protobuf_columns(descriptor: str | Path, message_name: str) -> str:
 
     Args:
         descriptor: Path of a descriptor set that ``protoc --include_imports --descriptor_set_out=…`` wrote.
-        message_name: Full name of the message, or only its last part if no other message has the same.
+        message_name: Full name of the message, or only its last part if no other message has the same last part.
 
     Returns:
         Text such as ``origin STRING, delay INT``, in the order of the descriptor.

@@ -77,7 +77,7 @@ class Frames:
 
 
 def opened_length(payload: bytes) -> int:
-    """Return the number of bytes of a payload without header and compression; for a damaged payload, the number of its own bytes.
+    """Return the number of bytes of a payload without its header, decompressed; for a damaged payload, the number of its own bytes.
 
     A compressed payload may be a thousand times as long after decompression. It is decompressed again when it is parsed, because all
     decompressed payloads of a batch would not fit into memory.

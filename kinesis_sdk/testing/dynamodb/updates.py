@@ -1,6 +1,6 @@
 """Updates of items: parsed update expressions, and the legacy ``AttributeUpdates``.
 
-Both build a new item and leave the old one unchanged, because readers may hold it.
+Each kind of update builds a new item and leaves the old one unchanged, because readers may hold it.
 """
 
 from __future__ import annotations
