@@ -172,7 +172,7 @@ class StreamMerge:
         return due
 
     def next_due(self) -> float | None:
-        """Return the monotonic time of the next read that only waits for its time; None if there is none."""
+        """Return the monotonic time of the next read that waits only for its due time; None if there is none."""
         times = [
             shard.due
             for shard in self._shards.values()

@@ -1,4 +1,4 @@
-"""Reading a window of a stream, or following it: all shards merged by arrival time, over splits and merges.
+"""Reading a window of a stream, or following it: all shards merged by arrival time, across splits and merges.
 
     for shard_id, record in read_stream(connection, "orders", start=fifteen_minutes_ago):
         ...

@@ -312,7 +312,7 @@ class Streams:
         return sorted((one for one in listed if one.is_open or not only_open), key=lambda one: one.shard_id)
 
     def lineage(self, stream: str | StreamId) -> Lineage:
-        """Return hash key ranges, generations, splits and merges of a stream, for a picture.
+        """Return the hash key ranges, generations, splits and merges of a stream, for a picture.
 
         Raises:
             AwsError: If ListShards fails.

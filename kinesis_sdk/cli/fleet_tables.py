@@ -178,7 +178,7 @@ def lease_table(leases: Iterable[LeaseView]) -> Table:
 
 
 def lag_table(leases: Sequence[LeaseView], *, watched: bool) -> Table:
-    """Return lag by shard; with trends and ages if the application was ``watched`` for a while."""
+    """Return the lag by shard, with trends and ages if the application was ``watched`` for a while."""
     columns: list[str | tuple[str, str]] = ["SHARD", ("LAG", "right")]
     if watched:
         columns += ["10 MIN", ("CHECKPOINT AGE", "right")]

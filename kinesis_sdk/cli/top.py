@@ -124,6 +124,6 @@ def place_of(connection: Connection) -> str:
 
 
 def _options_of(table: str | None, stream: str | None, connection: Connection) -> Sequence[str]:
-    """Return the options that select the application, for commands that are shown."""
+    """Return the options that select the application, for the commands that the view shows."""
     given = (("--table", table), ("--stream", stream))
     return [*(part for name, value in given if value for part in (name, value)), *options_of(connection)]

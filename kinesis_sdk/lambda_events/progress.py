@@ -35,8 +35,8 @@ class Progress(Protocol):
 
         Args:
             key: As for `load`.
-            processed: Number of its leading user records that need not be processed again: processed records, and dropped repetitions
-                between them.
+            processed: Number of leading user records of the Kinesis record that need not be processed again: processed records, and dropped
+                repetitions between them.
         """
         ...
 

@@ -188,9 +188,11 @@ class TaskProducer:
             stream: Stream name or ARN.
             partition_keys: Partition key of each record, as for `put`.
             payloads: Payload of each record; as many as keys.
-            explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
-            dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
-            headers: Headers or None of each record, see `Producer.put`; None if no record has headers.
+            explicit_hash_keys: Explicit hash key of each record, or None for a record without one; None if no record
+                has one.
+            dedup_ids: Name of each record, see `Producer.put`, or None for a record without one; None if no record has
+                one.
+            headers: Headers of each record, see `Producer.put`, or None for a record without any; None if no record has headers.
             dedup_window: As for `put`.
             attempt: What is known about earlier attempts to put these rows.
             leave_out: Called for a record that Kinesis would reject, with its index and the error; None raises the error.

@@ -33,7 +33,7 @@ from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.streams import Key, QueryStreams
 
 _JITTER = 0.05
-"""Seconds by which a call may be early. Otherwise, every other trigger would be skipped if the trigger interval is one second."""
+"""Seconds by which a call may be early. Otherwise, every other trigger would be skipped with a trigger interval of one second."""
 
 _OWN_LIMITS = frozenset(
     {"span", "maxBatchSpan", "maxRecordsPerShard", "maxRowsPerTrigger", "maxBytesPerTrigger"}

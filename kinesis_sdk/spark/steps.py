@@ -19,7 +19,7 @@ from kinesis_sdk.common.clock import Clock
 T = TypeVar("T")
 
 Steps = Generator[float, None, T]
-"""Yields monotonic seconds before which it does not continue, and returns its result."""
+"""Yields the monotonic time, in seconds, before which it does not continue, and returns its result."""
 
 
 class Pace:

@@ -55,7 +55,7 @@ class Notes:
     def call(
         self, name: str, method: Callable[..., Any], see: Callable[[Any], Any] | None = None, **request: Any
     ) -> Any:
-        """Make a call and note its error, or the fact that `see` returns for its response; return the response, None after an error."""
+        """Make a call and note its error, or the fact that `see` returns for its response; return the response, or None after an error."""
         try:
             answer = method(**request)
             value = "ok" if see is None else see(answer)

@@ -199,7 +199,7 @@ class ScratchClient:
 
 
 def _made_by(request: Mapping[str, Any]) -> tuple[str, str]:
-    """Return kind and name of the stream or table that a request creates."""
+    """Return the kind and the name of the stream or table that a request creates."""
     return (
         ("stream", str(request["StreamName"]))
         if "StreamName" in request

@@ -122,7 +122,7 @@ def item_to_json(item: Item) -> dict[str, Any]:
 
 
 def item_from_json(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the item that `item_to_json` made into JSON data."""
+    """Return the item that `item_to_json` converted to JSON data."""
     return {
         name: {kind: _from_json(kind, content)}
         for name, value in data.items()

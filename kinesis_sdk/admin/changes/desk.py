@@ -117,7 +117,7 @@ class Desk:
         stream: StreamId | None = None,
         **parameters: str | bool | Collection[str] | None,
     ) -> Command:
-        """Return the command of a change of this application.
+        """Return the command that makes a change of this application.
 
         Args:
             operation: Verb of the change.

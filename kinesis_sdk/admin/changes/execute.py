@@ -251,9 +251,9 @@ class ChangeExecutor:
     def _repair(self) -> None:
         """Put rows back that a Java worker deleted after they were written.
 
-        A Java worker lists finished leases, the rewind makes one of these leases unfinished, and the worker deletes it from
-        its list. A row that an owner has since changed may also be missing because its shard was read to the end again. Workers
-        of this SDK delete only finished rows: without Java workers, a missing row was read to its end and must not be read once more.
+        A Java worker lists finished leases, the rewind makes one of these leases unfinished, and the worker still deletes its row. A row
+        that an owner has since changed may also be missing because its shard was read to the end again. Workers of this SDK delete only
+        finished rows: without Java workers, a missing row was read to its end and must not be read once more.
         """
         done = [
             one

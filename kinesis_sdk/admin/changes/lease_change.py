@@ -182,25 +182,25 @@ def _line(outcome: Outcome, wait: float) -> str:
 
 
 def change_by_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> LeaseChange:
-    """Return a change that makes the plan of `plan_rewind`."""
+    """Return the plan of `plan_rewind` as a change."""
     return LeaseChange(desk, plan_rewind(desk, to, shards))
 
 
 def change_by_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> LeaseChange:
-    """Return a change that makes the plan of `plan_skip`."""
+    """Return the plan of `plan_skip` as a change."""
     return LeaseChange(desk, plan_skip(desk, to, shards))
 
 
 def change_by_release(desk: Desk, shards: Collection[str]) -> LeaseChange:
-    """Return a change that makes the plan of `plan_release`."""
+    """Return the plan of `plan_release` as a change."""
     return LeaseChange(desk, plan_release(desk, shards))
 
 
 def change_by_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> LeaseChange:
-    """Return a change that makes the plan of `plan_move`."""
+    """Return the plan of `plan_move` as a change."""
     return LeaseChange(desk, plan_move(desk, shards, worker, swap=swap))
 
 
 def change_by_import(desk: Desk, export: Export) -> LeaseChange:
-    """Return a change that makes the plan of `plan_import`."""
+    """Return the plan of `plan_import` as a change."""
     return LeaseChange(desk, plan_import(desk, export))

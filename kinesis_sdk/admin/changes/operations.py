@@ -53,7 +53,7 @@ class Parameter:
             text is the value.
         many: Whether it takes several values.
         required: Whether it must be given.
-        is_flag: Whether it is given or not, without a value.
+        is_flag: Whether it is a flag, which has no value.
         is_argument: Whether it follows the application on the command line, without its name.
     """
 

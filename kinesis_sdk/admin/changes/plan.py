@@ -44,7 +44,7 @@ class Goal:
         missing: Lease to put back if there is no row; None if a missing row is an error.
         arrival_millis: Arrival time of the first record after the position, in epoch milliseconds; None if unknown. It is compared with
             the time that a sentinel checkpoint represents.
-        resolves: Whether the goal is only to replace a sentinel checkpoint by the record that it represents.
+        resolves: Whether the goal is only to replace a sentinel checkpoint with the record that it represents.
     """
 
     lease_key: str

@@ -256,7 +256,7 @@ class _Search:
                 return None
 
     def record_at(self, start: ExtendedSequenceNumber) -> KinesisRecord:
-        """Return the Kinesis record of a start."""
+        """Return the Kinesis record that a start names."""
         record = self.first_at(AtSequence(start.sequence_number))
         if record is None or record.sequence_number != start.sequence_number:
             raise ConfigError(

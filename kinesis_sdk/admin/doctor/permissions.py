@@ -74,7 +74,7 @@ _AFTER_AUTHORIZATION = frozenset(
 
 
 def permission_of(code: str, message: str) -> Tried:
-    """Return the outcome that an error proves for the permission of the failed action."""
+    """Return whether the failed action is permitted, as far as its error shows it."""
     if code in DENIALS:
         return Tried(Permission.DENIED, message)
     if code in _AFTER_AUTHORIZATION:

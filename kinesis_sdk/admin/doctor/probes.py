@@ -238,7 +238,7 @@ class Probes:
         return response
 
     def _observe(self, service: str, response: Any, sent: float) -> None:
-        """Narrow the bounds of the clock difference by the ``Date`` of a response, and count throttled calls of the table."""
+        """Narrow the bounds of the clock difference with the ``Date`` of a response, and count throttled calls of the table."""
         response = response if isinstance(response, Mapping) else {}
         code = (response.get("Error") or {}).get("Code")
         # DynamoDB uses ThrottlingException for control-plane calls: it says nothing about the table's capacity.

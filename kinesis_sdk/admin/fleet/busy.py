@@ -13,7 +13,7 @@ from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.stream import StreamId
 
 _WINDOW = 2.0
-"""Seconds of a shard to read: a full shard returns 2 MiB, which is a second of its read limit."""
+"""Seconds of a shard's records to read: a full shard returns 2 MiB, which is a second of its read limit."""
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -243,7 +243,7 @@ def _attributes(lease: LeaseView, owners: Mapping[str, OwnerView]) -> Iterable[s
 def _what_to_do(
     view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseView], spell: Callable[[Command], str]
 ) -> Iterable[str]:
-    """Yield the remedies for the problems of this lease, its owner and its ancestors, or a sentence that there is none."""
+    """Yield the remedies for the problems of this lease, its owner and its ancestors, or a sentence that says that there are none."""
     related = {lease.lease_key}
     prefix = "" if lease.stream is None else f"{lease.stream}:"
     todo = [lease]

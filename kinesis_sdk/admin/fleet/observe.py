@@ -235,7 +235,7 @@ class FleetObserver:
     # What goes out
 
     def busy_leases(self, now: float) -> list[tuple[str, StreamId, str]]:
-        """Return lease key, stream and shard of at most `BUSY_AT_A_TIME` of the busiest leases, whose load should be measured.
+        """Return the lease key, stream and shard of at most `BUSY_AT_A_TIME` of the busiest leases, whose load should be measured.
 
         The rate of a row is only exact to a factor of 1.4: workers rewrite it when it has changed by that factor.
         """

@@ -155,7 +155,7 @@ class TableFacts:
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
         tiers: Streams in which records wait, according to their workers or their names: delay and retention in seconds, by name.
-        misfits: Evidence that a single row belongs to a stream other than that of all other rows, by lease key.
+        misfits: Evidence that a single row belongs to another stream than all other rows do, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
         foreign: Keys of unfinished rows that do not belong to a shard of the stream.

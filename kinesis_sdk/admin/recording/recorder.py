@@ -46,7 +46,7 @@ MAX_POINTS = 720
 _FORGET = 60.0
 """Seconds between two deletions of old rows."""
 _STATES = (SHARD, LEASE, OWNER, PROBLEM, LAG, CHECKPOINT, RATE)
-"""Kinds of rows whose keys end when a view no longer has them."""
+"""Kinds of rows whose keys end with the first view that lacks them."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Recording:
     def history(
         self, application: str, lease_key: str, start: float, end: float, *, points: int = MAX_POINTS
     ) -> ShardHistory:
-        """Return owners, lag and checkpoints of a shard over a period.
+        """Return the owners, the lag and the checkpoints of a shard over a period.
 
         Args:
             application: Name of its application.

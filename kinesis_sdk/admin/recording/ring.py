@@ -27,7 +27,7 @@ _BUSY = 1.0
 _FULL = 0.9
 """Part of the size above which old rows are deleted."""
 _HALF = 0.5
-"""Part of the size above which rows are deleted after a write that found no room. Below it, the disk is full, and not the recording."""
+"""Part of the size above which rows are deleted after a write that found no room. Below it, the disk is full, not the recording."""
 _DROPPED = 0.2
 """Part of the rows that is deleted at a time."""
 _AT_ONCE = 5_000
@@ -208,7 +208,7 @@ class Ring:
     def largest(
         self, application: str, kind: int, key: str, start: float, end: float, step: float
     ) -> list[tuple[int, float | None]]:
-        """Return pairs of step and largest number of a key, for each step in which the key changed."""
+        """Return pairs of a step and the largest number of a key in it, for each step in which the key changed."""
         return self._read(
             "SELECT CAST((at - ?) / ? AS INTEGER), max(number) FROM change "
             "WHERE application = ? AND kind = ? AND key = ? AND at >= ? AND at < ? GROUP BY 1 ORDER BY 1",
@@ -218,7 +218,7 @@ class Ring:
     def counts(
         self, application: str, kind: int, start: float, end: float, step: float
     ) -> list[tuple[int, int]]:
-        """Return pairs of step and number of changes of a kind that have a number."""
+        """Return pairs of a step and the number of changes of a kind in it; only changes that have a number count."""
         return self._read(
             "SELECT CAST((at - ?) / ? AS INTEGER), count(*) FROM change "
             "WHERE application = ? AND kind = ? AND at >= ? AND at < ? AND number IS NOT NULL GROUP BY 1 ORDER BY 1",

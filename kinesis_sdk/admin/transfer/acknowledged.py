@@ -102,7 +102,7 @@ class AckTracker(Generic[P]):
 
 
 def _joined(ranges: list[tuple[P, P]], through: P | None) -> list[tuple[P, P]]:
-    """Return ranges in order, with overlapping ranges joined, and without ranges up to ``through``."""
+    """Return the ranges in order, with overlapping ranges joined, and without ranges up to ``through``."""
     joined: list[tuple[P, P]] = []
     for first, last in sorted(ranges):
         if through is not None and last <= through:

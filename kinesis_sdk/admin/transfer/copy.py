@@ -62,9 +62,9 @@ def copy_stream(
 ) -> CopyResult:
     """Copy the user records of a window into another stream, with their partition keys and explicit hash keys.
 
-    The first copies of the records of a partition key reach the target in the order of the source, even over splits and merges of both
-    streams. A lost response or a killed run may add second copies. Records that share a key but have different
-    explicit hash keys have no such order, in either stream.
+    The first copies of the records of a partition key reach the target in the order of the source, even across splits and merges of both
+    streams. A lost response or a killed run may add second copies. Records that share a key but have different explicit hash keys have no
+    such order, in either stream.
 
     Args:
         source: Account and region of the source.

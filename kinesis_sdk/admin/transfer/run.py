@@ -3,8 +3,8 @@
 A record is acknowledged when its future has a result. With a state file, the same command continues a killed run, and guarantees this:
 
 - No record is lost: a record that failed or is not acknowledged is put again.
-- An acknowledged record is put again only if the run was killed before the account was written, which happens every 0.2 s and at
-  the end. So at most the acknowledgements of the last 0.2 s and the requests in flight are repeated.
+- An acknowledged record is put again only if the run was killed before the account was written; the account is written every 0.2 s and at
+the end. So at most the acknowledgements of the last 0.2 s and the requests in flight are repeated.
 """
 
 from __future__ import annotations

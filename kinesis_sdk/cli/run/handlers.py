@@ -89,7 +89,7 @@ def _describe(module_name: str, error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return an error with its traceback, from the first line of the user's code on."""
+    """Return an error with its traceback, starting at the first line of the user's code."""
     shown = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [shown]
     while chain:

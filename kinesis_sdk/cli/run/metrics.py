@@ -1,7 +1,7 @@
 """Metrics of all worker processes at one address, for Prometheus.
 
-A scrape asks each process through its pipe, and joins the responses: every series gets the label ``process``, the number
-of the process. A process that does not respond in time is left out; ``kinesis_run_process_scraped`` reports this.
+For a scrape, the supervisor asks each process through its pipe, and joins the responses: every series gets the label ``process``, the
+number of the process. A process that does not respond in time is left out; ``kinesis_run_process_scraped`` reports this.
 """
 
 from __future__ import annotations

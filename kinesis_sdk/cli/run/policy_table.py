@@ -37,7 +37,7 @@ _POLICIES: Mapping[str, Callable[..., HandlerErrorPolicy]] = {
 _BREAKER = "circuit_breaker"
 _DATABASES = "the URL of a database: 'sqlite:///billing.db' or 'postgresql+psycopg://user@host/database'"
 _NAMESPACE = "kinesis_sdk retries"
-"""Name space of the identities of copies in tiers."""
+"""Namespace for the identities of copies in tiers."""
 
 
 @dataclass(kw_only=True)

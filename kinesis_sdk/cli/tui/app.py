@@ -344,7 +344,7 @@ class TopApp(App[None]):
             self._tell_what_is_shown()
 
     def on_resize(self) -> None:
-        """Draw for the new width."""
+        """Redraw for the new width."""
         self._draw()
 
     def on_app_blur(self, _event: AppBlur) -> None:

@@ -74,7 +74,7 @@ class AdminBackend:
         return tuple(options_of(self._connection))
 
     def describe(self) -> JsonObject:
-        """Return region, endpoint and account. The account is requested once, and the page waits for it only briefly."""
+        """Return the region, the endpoint and the account. The account is requested once, and the page waits for it only briefly."""
         endpoint = self._connection.endpoint_url
         with self._lock:
             if self._asking is None:

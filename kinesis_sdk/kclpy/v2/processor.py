@@ -48,11 +48,11 @@ class V1toV2Processor(RecordProcessorBase):
         self.delegate.initialize(initialize_input.shard_id)
 
     def process_records(self, process_records_input: ProcessRecordsInput) -> None:
-        """Pass records and checkpointer on."""
+        """Pass the records and the checkpointer on."""
         self.delegate.process_records(process_records_input.records, process_records_input.checkpointer)
 
     def shutdown(self, shutdown_input: ShutdownInput) -> None:
-        """Pass checkpointer and reason on."""
+        """Pass the checkpointer and the reason on."""
         self.delegate.shutdown(shutdown_input.checkpointer, shutdown_input.reason)
 
     def shutdown_requested(self, shutdown_requested_input: ShutdownRequestedInput) -> None:

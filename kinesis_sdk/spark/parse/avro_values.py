@@ -451,7 +451,7 @@ class _Types:
 
     @property
     def expansion(self) -> int:
-        """Maximum bytes of Python objects for a byte of a value's repeated parts; 0 without such parts.
+        """Maximum bytes of Python objects per byte of a value's repeated parts; 0 without such parts.
 
         Repeated parts are in arrays and maps, and in records that contain themselves. Each branch of their unions counts separately,
         because it has bytes of its own, so a tree expands no more than one of its nodes.

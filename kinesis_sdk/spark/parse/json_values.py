@@ -78,7 +78,7 @@ class JsonParser:
         )
 
     def columns(self, payloads: pa.Array) -> list[pa.Array] | None:
-        """Return the columns of payloads, none of them null; None if a payload may need `row`."""
+        """Return the columns of payloads, none of which is null; None if a payload may need `row`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -170,7 +170,7 @@ class JsonParser:
 
 
 def double_text(value: float) -> str:
-    """Return a number as Java writes it, and a number that is not finite in quotation marks, like Spark's JSON."""
+    """Return a number as Java writes it, and a number that is not finite in quotation marks, as in Spark's JSON."""
     if not math.isfinite(value):
         return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -57,7 +57,7 @@ class Responder(Protocol):
     """Returns the response to each request."""
 
     def respond(self, request: Request) -> tuple[int, str, bytes | Subscription]:
-        """Return status, content type and body. A `Subscription` instead of a body is pushed.
+        """Return the status, the content type and the body. A `Subscription` instead of a body is pushed.
 
         Raises ResponseLostError if the client must not get a response.
         """

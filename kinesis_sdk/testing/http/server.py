@@ -301,7 +301,7 @@ class FakeAwsServer:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def respond(self, request: Request) -> tuple[int, str, bytes | Subscription]:
-        """Return status, content type and body for a request; a `Subscription` instead of a body is pushed.
+        """Return the status, the content type and the body for a request; a `Subscription` instead of a body is pushed.
 
         Raises:
             ResponseLostError: If the connection must be closed without a response.

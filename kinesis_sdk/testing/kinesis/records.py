@@ -236,7 +236,7 @@ class RecordPlane:
         )
 
     def position_of(self, iterator: Any) -> tuple[str, str] | None:
-        """Return stream name and shard id of a shard iterator, or None for other text."""
+        """Return the stream name and the shard id of a shard iterator, or None for other text."""
         fields = unseal(iterator) if isinstance(iterator, str) else None
         return (fields[1], fields[3]) if fields is not None and fields[0] == "iterator" else None
 
