@@ -113,7 +113,7 @@ CONFIG_OPTION = click.option(
 
 
 def check_application(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Reject an application that the file of ``--config`` does not name; this is the callback of the parameter for the name.
+    """Reject an application that the file of ``--config`` does not name; this is the callback of the parameter that takes the name.
 
     The file also names the lease table and the stream of its own application, so with another name, a command would change the
     wrong application.
@@ -137,7 +137,7 @@ class _ApplicationArgument(click.Argument):
     ) -> tuple[Any, list[str]]:
         """Shift the given texts to the arguments after this one if exactly one text is missing.
 
-        The name of the file's application stays in place, so that the missing argument is reported.
+        If one of them is the name of the file's application, none is shifted, so that the missing argument is reported.
         """
         of_file = (ctx.default_map or {}).get(self.name or "")
         names = [one.name or "" for one in ctx.command.params if isinstance(one, click.Argument)]
@@ -172,7 +172,7 @@ ALL_APPS_OPTION = click.option(
     callback=_note_all_apps,
     help="Check every application of the account and region instead of APP, worst first.",
 )
-"""``--all-apps``, with which APP of `application_options` is None."""
+"""``--all-apps``; with it, APP of `application_options` is None."""
 
 
 @dataclass(frozen=True, kw_only=True)

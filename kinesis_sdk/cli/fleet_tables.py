@@ -26,8 +26,8 @@ _ID_LENGTH = 60
 def new_table(*columns: str | tuple[str, str], dispensable: Sequence[str] = ()) -> Table:
     """Return a table without lines.
 
-    A heading in ``columns`` may have ``right`` for numbers, or ``wide`` for the column that is cut if there is no room. A narrow terminal
-    leaves out the ``dispensable`` columns, starting with the first.
+    A heading in ``columns`` may be paired with ``right`` for numbers, or with ``wide`` for the column that is cut if there is no room. A
+    narrow terminal leaves out the ``dispensable`` columns, starting with the first.
     """
     need("rich.table", "cli")
     from kinesis_sdk.cli.fitted_table import FittedTable
@@ -104,7 +104,7 @@ def chosen(view: FleetView, *, show_all: bool) -> tuple[list[LeaseView], str]:
 
 
 def shard_cell(lease: LeaseView) -> str:
-    """Return the shard of a row, with its stream if there are several."""
+    """Return the shard of a row, with its stream if there are several streams."""
     shard = short_shard(lease.shard_id)
     if lease.stream is None:
         return shard

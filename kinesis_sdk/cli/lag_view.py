@@ -25,7 +25,8 @@ def show_lag(
 ) -> None:
     """Measure the lag of each shard once, and print it.
 
-    Above ``max_lag`` seconds, the command ends with `ExitCode.BAD_ANSWER`. ``show_all`` shows all shards of a large application.
+    If a lag is above ``max_lag`` seconds, the command ends with `ExitCode.BAD_ANSWER`. ``show_all`` shows all shards of a large
+    application.
     """
     reader = FleetReader(application, observer=_observer(application, failover_time, max_lag))
     reader.table()

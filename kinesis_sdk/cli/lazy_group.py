@@ -15,7 +15,7 @@ from kinesis_sdk.cli.names import name_parameters
 class LazyGroup(click.Group):
     """A click group that imports a command when it runs or shows its own help, not when it is listed.
 
-    ``homes`` has ``"module:attribute"`` of each command with its short help, by name.
+    ``homes`` maps the name of each command to its ``"module:attribute"`` and its short help.
     """
 
     def __init__(self, *args: Any, homes: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
@@ -23,7 +23,7 @@ class LazyGroup(click.Group):
         self._homes = dict(homes or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands: first the commands of the table in its order, then commands that are added directly."""
+        """Return the names of all commands: first the commands of ``homes`` in their order, then commands that were added directly."""
         return [*self._homes, *(name for name in super().list_commands(ctx) if name not in self._homes)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -50,7 +50,7 @@ def open_recording(
     """Return the recording that the options name; None without ``--recording``.
 
     Raises:
-        ConfigError: If its bounds are given without a file, or if the file cannot be used.
+        ConfigError: If bounds are given without a file, or if the file cannot be used.
     """
     if recording_file is None:
         for name, value in (("recording-size", recording_size), ("recording-for", recording_for)):

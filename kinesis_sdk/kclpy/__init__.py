@@ -1,4 +1,4 @@
-"""The classes of amazon_kclpy, without Java: replace ``amazon_kclpy`` by ``kinesis_sdk.kclpy`` in the imports.
+"""The classes of amazon_kclpy, without Java: replace ``amazon_kclpy`` with ``kinesis_sdk.kclpy`` in the imports.
 
     from kinesis_sdk.kclpy import kcl
     from kinesis_sdk.kclpy.v3 import processor

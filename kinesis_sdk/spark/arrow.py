@@ -4,7 +4,7 @@ Values that all user records of an aggregate share (sequence number, arrival, sh
 A batch is therefore larger than its page: Arrow writes the partition key for each row, while an aggregate contains it once for all
 its user records. A 1 MiB aggregate with one long key would become gigabytes. So batches are limited in rows and bytes, also inside
 an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a single row. A row is at most three times as large as
-its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus some hundred bytes. While a batch is created, its
+its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus a few hundred bytes. While a batch is created, its
 columns exist twice.
 
 A batch has only the columns that the reader requested. A partition key that no column shows does not count toward the size of a row.
@@ -70,7 +70,7 @@ class BatchBuilder:
     """Builder of record batches from the pages of one stream.
 
     ``columns`` are names of `COLUMNS` and `HEADERS`, in the order of the batch; all of `COLUMNS` by default. Without
-    ``deaggregate``, and for a record that is not an intact aggregate, the Kinesis record is passed unchanged.
+    ``deaggregate``, and for a record that is not an intact aggregate, the Kinesis record is passed on unchanged.
 
     Raises:
         ConfigError: If ``columns`` is empty, names a column twice, or names a column that does not exist.

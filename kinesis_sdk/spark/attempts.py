@@ -67,9 +67,9 @@ class Attempt(NamedTuple):
     """Rules by which a task writes its rows.
 
     Attributes:
-        since: Time at Kinesis, in milliseconds since 1970, before any attempt of the batch began; None if unknown.
+        since: Time at Kinesis, in milliseconds since 1970, before which no attempt of the batch began; None if unknown.
         is_first: Whether this certainly is the first attempt.
-        wait: Seconds after its start during which the task puts no rows.
+        wait: Seconds after the start of the task during which it puts no rows.
         again: Whether an earlier attempt may have written the rows; readers do not warn of copies of such rows.
     """
 
@@ -123,7 +123,7 @@ class FirstAttempts:
         return Attempt(before.millis, is_first=is_known, again=not is_known)
 
     def end(self, task: StreamTask | None, millis: int | None) -> None:
-        """Note that a task has written all of its rows; ``millis`` is the time at Kinesis then, or None if unknown."""
+        """Note that a task has written all of its rows; ``millis`` is the time at Kinesis at that moment, or None if unknown."""
         if task is None:
             return
         lower, latest = self._runs.get(task.run, (None, None))

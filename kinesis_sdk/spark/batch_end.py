@@ -26,7 +26,7 @@ clock may be wrong by that much.
 
 
 class _Lowered(NamedTuple):
-    """An earlier cut (epoch milliseconds) that a shard needs, and the reason for the report."""
+    """An earlier cut (epoch milliseconds) that a shard needs, and the reason, for the report."""
 
     millis: int
     reason: str

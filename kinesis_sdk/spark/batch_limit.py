@@ -18,7 +18,8 @@ _LEAST_PAGE, _MOST_PAGE = 25, 10_000
 """Minimum and maximum Kinesis records of a read."""
 
 MOST_RECORDS = 1_000_000
-"""Kinesis records after which a batch with a limit ends in any case. The driver needs about 250 bytes of memory for each of them."""
+"""Number of Kinesis records after which a batch with a limit ends in any case. The driver needs about 250 bytes of memory for each of
+them."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ class ConnectionSettings:
         region_name: AWS region; None resolves it as botocore does in each process.
         endpoint_url: Endpoint; None resolves it as botocore does, including ``AWS_ENDPOINT_URL``.
         profile_name: Profile in the shared configuration files; None uses the default.
-        role_arn: Role to assume; its credentials are refreshed before they expire. None uses the credentials found.
+        role_arn: Role to assume; its credentials are refreshed before they expire. None uses the credentials that the
+            process finds.
         role_session_name: Session name of the role; None for ``kinesis-sdk-spark``.
         external_id: External id, if the role requires one.
         access_key_id: Access key id of static credentials. Discouraged, because Spark sends them with every task.

@@ -1,8 +1,8 @@
 """Offsets of a streaming query: one cut, the position in each shard of each stream, and the JSON text that Spark stores.
 
-A batch contains, for every shard, the records before the shard's first record that arrived at or after the *cut*. It ends after a whole
-Kinesis record, so an offset never needs a position inside an aggregate. Spark compares offsets as text, so the text is canonical:
-keys sorted, no spaces, and one way to write each position. `QueryOffset.from_json` reads it.
+A batch contains, for every shard, the records before the shard's first record that arrived at or after the *cut*. In each shard, it ends
+after a whole Kinesis record, so an offset never needs a position inside an aggregate. Spark compares offsets as text, so the text is
+canonical: keys sorted, no spaces, and one way to write each position. `QueryOffset.from_json` reads it.
 
 | JSON | meaning |
 | --- | --- |
@@ -32,7 +32,7 @@ keys sorted, no spaces, and one way to write each position. `QueryOffset.from_js
 The characters after ``>`` and ``=`` are digits in base 64, the most significant digit first. Their values from 0 to 63 are
 ``A`` to ``Z``, ``a`` to ``z``, ``0`` to ``9``, ``-``, ``_``. Leading digits that the previous number also has are omitted.
 The previous number belongs to the closest preceding key of the same stream with a number in base 64, in the order of the keys as text; for
-the first key it is 0. To decode a number manually, replace the last digits of the previous number by its digits:
+the first key it is 0. To decode a number manually, replace the last digits of the previous number with the digits that are given:
 ``>LR4Bv`` and then ``>7w`` stand for the numbers ``LR4Bv`` and ``LR47w``.
 """
 

@@ -57,8 +57,8 @@ class SourceOptions:
     """Position at which a batch read ends: LATEST (when the read is planned) or a time."""
     max_batch_span: float | None = None
     """Maximum stream time per batch. None adapts the span to the speed of the query, so that a query that is behind catches up in batches
-    that take about as long as its trigger interval. A duration is a fixed upper bound, with which a query with a longer trigger interval
-    falls behind. 0 means unlimited. Before version 4.2, Spark runs AvailableNow as one batch, for which the span does not apply.
+    that take about as long as its trigger interval. A duration is a fixed upper bound; a query whose trigger interval is longer then falls
+    behind. 0 means unlimited. Before version 4.2, Spark runs AvailableNow as one batch, for which the span does not apply.
     """
     max_records_per_shard: int | None = None
     """Exact maximum number of Kinesis records per shard and batch; None means unlimited."""
@@ -181,7 +181,8 @@ class SinkOptions:
     dedup_window: float = 300.0
     """Time for which readers recognize another row with the same ``dedupId``."""
     reconcile: float | None = None
-    """Time before a task for which the stream is read, to leave out rows that an earlier attempt has stored; None disables this."""
+    """Time before a task at which the read of the stream starts, to leave out rows that an earlier attempt has stored; None disables
+    this."""
     bad_rows: str = "fail"
     """Treatment of rows that Kinesis would reject: they ``fail`` the write, are left out (``skip``), or are put into another stream
     (``dlq``)."""
@@ -253,7 +254,7 @@ class SinkOptions:
 
 @contextmanager
 def _named(options: Mapping[str, str]) -> Iterator[None]:
-    """Replace a field's name in an error by the name of its option."""
+    """Replace a field's name in an error with the name of its option."""
     try:
         yield
     except ConfigError as error:

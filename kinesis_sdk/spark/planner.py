@@ -1,8 +1,8 @@
 """The driver's part of the reader: it determines the records of a batch before any task runs.
 
 A batch ends at one *cut*, a time for all shards of all streams: it contains, for every shard, the records before the shard's first record
-that arrived at or after the cut. Without a limit the cut is the time at which planning began. While the query is behind the tip, it is the
-arrival of the oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard is read ahead of another, and a watermark drops
+that arrived at or after the cut. Without a limit the cut is the time at which planning began. While the query is behind the tip, the cut is
+the arrival of the oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard is read ahead of another, and a watermark drops
 only records that it would also drop if records were read when they arrive.
 
 The state of a planner is only a cache: the offsets alone determine the records that are read.

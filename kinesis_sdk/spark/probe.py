@@ -199,7 +199,7 @@ class ShardProbe:
 
     @property
     def count_limit(self) -> int | None:
-        """Cut (epoch milliseconds) up to which this shard has the maximum records of a batch; None if it does not have more."""
+        """Cut (epoch milliseconds) up to which this shard has the maximum records of a batch; None if it does not exceed that number."""
         count = self._counting.per_shard
         if count is None or len(self._unread.records) <= count:
             return None

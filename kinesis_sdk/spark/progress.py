@@ -123,7 +123,7 @@ def format_progress(name: str, numbers: Mapping[str, Any]) -> str:
 def progress_frame(query: Any) -> pd.DataFrame:
     """Return the recent progress of a query as a pandas data frame with a row per batch.
 
-    Spark keeps 100 reports (``spark.sql.streaming.numRecentProgressUpdates``). The columns are described at `describe_progress`, except
+    Spark keeps 100 reports (``spark.sql.streaming.numRecentProgressUpdates``). The columns are described in `describe_progress`, except
     that ``timestamp`` is a UTC timestamp; batches without this source's offsets are left out.
     """
     import pandas as pd

@@ -86,7 +86,7 @@ def _classic_context(spark: Any) -> Any:
 
 
 def missing_modules(python: str) -> list[str]:
-    """Return which of the needed modules an interpreter cannot find. ``python`` is a command, searched on the ``PATH`` as Spark does.
+    """Return which of the needed modules an interpreter cannot find. ``python`` is its command, looked up on the ``PATH``.
 
     The list is also empty if the interpreter does not run on this machine, because then only Spark can start it.
     """

@@ -5,8 +5,8 @@ allocations, and from time to time all objects of a Spark worker. This is a fift
 plan
 batches, it would traverse all modules that Spark has imported: 20 ms of CPU.
 
-Workers, and the processes that create and plan a read or a write, serve many requests. Between two of them, Spark itself does more than a
-small request does:
+Workers, and the processes that create and plan a read or a write, serve many requests. Between two requests, Spark itself does more work
+than a small request needs:
 
 - After each request it traverses all objects. Most of them belong to modules and to the client, which live as
   long as the process: 95,000 objects, 40 ms of CPU. Once a process has made the objects that it keeps, all objects that exist then are
@@ -73,7 +73,7 @@ def lasting_objects() -> Iterator[None]:
 def settle() -> None:
     """Make further requests to this process cheaper, if Spark uses it again.
 
-    Call it in each request, once everything that later requests also use is imported and made.
+    Call it in each request, once everything that later requests also use is imported and created.
     """
     global _frozen_in  # noqa: PLW0603 — a fact about the process
     if not is_reused():
@@ -89,7 +89,7 @@ def settle() -> None:
 
 
 def is_reused() -> bool:
-    """Return whether this process runs one request of Spark after another: its daemon has forked it."""
+    """Return whether this process runs one request of Spark after another, because Spark's daemon has forked it."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name == "pyspark.daemon"
 

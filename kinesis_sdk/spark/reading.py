@@ -185,7 +185,7 @@ class _Finished(NamedTuple):
 def read_ranges(
     make_io: Callable[[StreamId], ShardIo], items: Sequence[ShardRange], policy: ReadPolicy
 ) -> Generator[_Item, None, None]:
-    """Yield the pages of several ranges: of each shard in order, and of a shard after its parents.
+    """Yield the pages of several ranges: the pages of each shard in order, and after the pages of its parents.
 
     Up to eight threads read ahead of the caller. At most one page waits, and each thread holds another one. A page has
     up to 10 MB; see `kinesis_sdk.spark.page_gate`. No call is made for a range with parents until the caller has requested the next page

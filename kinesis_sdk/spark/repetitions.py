@@ -28,8 +28,8 @@ class RangeRepetitions:
     Args:
         recognizes: Whether repetitions are left out at all.
         max_bytes: Maximum bytes of memory for records that were seen.
-        max_span: Maximum seconds before a record's arrival within which its copies are searched. A bound in bytes would depend on the way
-            in which the stream is read, but a range that is read again must have the same rows.
+        max_span: Maximum seconds before a record's arrival within which its copies are searched for. A bound in bytes would depend on the
+            way in which the stream is read, but a range that is read again must have the same rows.
 
     Attributes:
         dropped: User records that were left out.

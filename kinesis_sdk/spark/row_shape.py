@@ -35,7 +35,7 @@ class RowShape(Protocol):
 
 
 class RawRows:
-    """Rows with the columns of the source; this class is a shape and also its task.
+    """Rows with the columns of the source; this class is both the shape and its task.
 
     Args:
         raw: Columns, in order.

@@ -43,7 +43,7 @@ class ShardSearch:
         unread: Records of the shard that were read so far; they do not reach the cut.
         select: Returns the records of a page after the position.
         lowest: Epoch milliseconds before which no unread record arrived.
-        tip_lag: Milliseconds before the current time from which the newest record is searched.
+        tip_lag: Milliseconds before the current time at which the search for the newest record starts.
 
     Attributes:
         floor: The last record that is known to lie before the cut; None if there is none.

@@ -438,8 +438,8 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 — Spark's name
         """Return the limit that Spark then passes to `latestOffset`.
 
-        Spark has limits in rows, files and bytes, but not in stream time. So this only shows whether there is a limit: a number of rows
-        that no batch reaches stands for the limits of the options, and `ReadAllAvailable` then disables them.
+        Spark has limits in rows, files and bytes, but not in stream time. So the returned limit only shows whether there is a limit: a
+        number of rows that no batch reaches stands for the limits of the options, and `ReadAllAvailable` then disables them.
         """
         options = self._options
         limits = (options.max_records_per_shard, options.max_rows_per_trigger, options.max_bytes_per_trigger)

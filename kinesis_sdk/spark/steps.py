@@ -2,8 +2,8 @@
 
 A *step* function is a generator that makes its calls itself and yields only when it has to wait; the yielded value is the monotonic time
 at which it continues. `run_all` runs many of them on a few threads. A shard that waits for the limit of reads per second or for a retry
-does not delay other shards. With one thread it runs in the caller's thread, and waits with the passed function, so that tests run it in
-virtual time.
+does not delay other shards. With one thread, `run_all` runs in the caller's thread and waits with the passed function, so that tests run it
+in virtual time.
 """
 
 from __future__ import annotations

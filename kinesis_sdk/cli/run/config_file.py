@@ -52,7 +52,7 @@ class ApplicationSettings:
     Attributes:
         stream: Name or ARN of its stream.
         streams: Names or ARNs, if it has several.
-        dynamodb_table: DynamoDB table whose stream it reads instead, or the ARN of a stream.
+        dynamodb_table: DynamoDB table whose stream the application reads instead, or the ARN of a stream.
         profile: Profile of ``~/.aws``.
         endpoint_url: Endpoint of all services.
         lease_store: URL of the lease store; in the configuration, it is ``lease_table.lease_store``.
@@ -179,7 +179,7 @@ def initial_position_from(value: Any) -> Any:
     value is returned unchanged.
 
     Raises:
-        ConfigError: If a text is not one of these positions, or is a time relative to now, because each process would begin at another
+        ConfigError: If a text is not one of these positions, or is a time relative to now, because each process would begin at a different
             position.
     """
     if isinstance(value, date):  # a datetime is a date, too

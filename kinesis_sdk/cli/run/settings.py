@@ -18,7 +18,7 @@ class RunSettings:
 
     Attributes:
         handler: ``module:attribute``.
-        is_factory: Whether this is a function that returns `WorkerParts`; otherwise, it is a handler.
+        is_factory: Whether ``handler`` names a function that returns `WorkerParts`, instead of a handler.
         streams: Names or ARNs; more than one selects the multi-stream form of the lease table; none with a table.
         worker_id: Unique id of the worker.
         dynamodb_table: Table whose stream is read, or the ARN of a stream; None for Kinesis streams.

@@ -28,7 +28,7 @@ from kinesis_sdk.common.backoff import Backoff
 _LOGGER = logging.getLogger(__name__)
 
 _RESTARTS = Backoff(1.0, 30.0)
-"""Bounds of the seconds before a worker process is started again."""
+"""Minimum and maximum seconds before a worker process is started again."""
 MAX_FAILURES = 5
 """Consecutive failures of one process that end the supervisor."""
 HEALTHY_AFTER = 60.0
@@ -89,7 +89,7 @@ class Slot:
 
     Attributes:
         number: Number of the process, from 1.
-        due: Monotonic seconds at which to start it, or to kill it; infinity for never.
+        due: Monotonic seconds at which to start or kill the process; infinity for never.
         failures: Consecutive failures.
         restarts: Restarts so far, reloads excluded.
         last_failure: Description of the last failure; None if there was none.

@@ -69,7 +69,7 @@ class FileWatcher:
 def roots_of(module: str, path: list[str]) -> list[Path]:
     """Return the paths to watch for a module: the folder of its top-level package, or its file and the files next to it.
 
-    The module is searched in ``path``, as in ``sys.path``, and not imported.
+    The module is searched for in ``path``, as in ``sys.path``, and not imported.
     """
     spec = PathFinder.find_spec(module.partition(".")[0], path)
     if spec is None:

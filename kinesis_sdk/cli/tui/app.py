@@ -85,7 +85,7 @@ class Services:
     """Calls that key presses trigger. A service that is None is not available.
 
     Attributes:
-        explain: Returns an explanation why a shard is moving or not, given a view and a lease key.
+        explain: Returns an explanation of why a shard is moving or not, given a view and a lease key.
         read: Reads a page of a shard's records, given the stream, the shard, and the position (None to begin).
         changes: Plans and makes changes; None shows commands only.
         past: Returns the view at a time in epoch seconds; None if there was no view then.

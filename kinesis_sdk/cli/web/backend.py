@@ -21,7 +21,7 @@ class Backend(Protocol):
         """Options of the connection, for the commands that the page shows."""
 
     def describe(self) -> JsonObject:
-        """Return ``region``, ``endpoint`` and ``account`` for the page's header; None for unknown ones."""
+        """Return ``region``, ``endpoint`` and ``account`` for the page's header; None for each that is unknown."""
 
     def applications(self) -> list[JsonObject]:
         """Return the applications: ``name``, and facts from the table."""

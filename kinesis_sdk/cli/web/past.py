@@ -18,7 +18,7 @@ _REPORT_SPAN = 6 * 3600.0
 
 
 class Past:
-    """The recording in the form that pages get. Every method may block for some tens of milliseconds."""
+    """The recording in the form that pages get. Every method may block for tens of milliseconds."""
 
     def __init__(self, recording: Recording, backend: Backend) -> None:
         self._recording = recording
