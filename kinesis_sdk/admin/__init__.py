@@ -1,7 +1,7 @@
 """Administration of streams and applications: the API under the command line, the terminal view and the web console.
 
-This API reads the lease table and the stream, not the workers' processes, so it works for every KCL application: of this SDK
-and of the Java KCL 1.x, 2.x and 3.x.
+This API reads the lease table and the stream, not the workers' processes, so it works for every KCL application, of this SDK and of the
+Java KCL 1.x, 2.x and 3.x.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Applications:
     """The applications of an account and region, or of another database. Thread-safe.
 
     Args:
-        connection: Account and region; with `Connection.lease_store` the database.
+        connection: Account and region, or the database of `Connection.lease_store`.
         names: Applications to look up without listing tables; None finds all applications.
         sleep: Replaces `time.sleep` between attempts, for tests.
     """
@@ -108,7 +108,7 @@ class Application:
     Args:
         connection: Account and region.
         name: Name of the application.
-        table_name: Name of the lease table, if it is not the application's.
+        table_name: Name of the lease table, if it differs from the application's name.
         stream: Name or ARN of the stream. The rows of a multi-stream table name their streams; the rows of a single-stream table do not,
             so without this argument, `streams` searches for the matching stream.
         sleep: Replaces `time.sleep` between attempts, for tests.

@@ -28,7 +28,7 @@ BEHIND_INTERVAL = 0.25
 TIP_INTERVAL = 1.0
 """Seconds between two reads of a shard at its tip."""
 DEFAULT_BUDGET = 64 * 1024 * 1024
-"""Bytes of payload to buffer over all shards; one page of the smallest size for each shard is always allowed."""
+"""Bytes of payload to buffer for all shards together; one page of the smallest size for each shard is always allowed."""
 SLACK_MILLIS = 1000
 """Milliseconds for which a shard is read beyond the end of a window, because arrival times within a shard are approximate."""
 

@@ -153,8 +153,8 @@ def _hex_rows(data: bytes) -> str:
 def escaped(text: str) -> str:
     r"""Return text that is safe to print on a terminal: every control and format character except newline and tab is escaped.
 
-    A record may hold terminal sequences that move the cursor, change the title, or turn the direction of writing. For payloads, which
-    keep their lines; a name within a line of output goes through `kinesis_sdk.common.text.printable`.
+    A record may hold terminal sequences that move the cursor, change the title, or reverse the direction of writing. This function is for
+    payloads, which keep their lines; a name within a line of output goes through `kinesis_sdk.common.text.printable`.
     """
     if text.isprintable():
         return text

@@ -60,7 +60,7 @@ class Resharding:
     Args:
         streams: The streams of the account and region.
         timeout: Maximum seconds to wait, before and after each step.
-        progress: Called before each step of a scaling, and while a step takes long.
+        progress: Called before each step of a scaling, and while a step takes a long time.
     """
 
     def __init__(self, streams: Streams, *, timeout: float = 600.0, progress: Progress = no_progress) -> None:

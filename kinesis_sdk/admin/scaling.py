@@ -143,7 +143,7 @@ def _peak(current: int, steps: Sequence[ScaleStep]) -> int:
 
 
 def _update_steps(current: int, target: int) -> list[int]:
-    """Return the targets of UpdateShardCount calls, each between half and double of the target before it.
+    """Return the targets of UpdateShardCount calls, each between half and twice the previous target.
 
     The targets are computed back from the last target, so that the last calls divide shards evenly instead of moving boundaries.
     """

@@ -1,4 +1,4 @@
-"""Search for records over all shards of a stream: bounded, with progress, and able to stop at any record.
+"""Search for records in all shards of a stream: bounded, with progress, and able to stop at any record.
 
 A search reads the window from its beginning, because Kinesis has no index. `kinesis_sdk.admin.reading` gives its cost.
 """

@@ -11,7 +11,7 @@ from kinesis_sdk.kclpy.checkpoint_error import CheckpointError
 
 
 class CheckpointerLike(Protocol):
-    """Interface of checkpointers: of a child, of a processor in the process of the worker, or of a test."""
+    """Interface that the checkpointers of a child, of a processor in the worker's process, and of a test share."""
 
     def checkpoint(self, sequence_number: str | None = None, sub_sequence_number: int | None = None) -> None:
         """Store a checkpoint; raises `CheckpointError` if it is not stored."""

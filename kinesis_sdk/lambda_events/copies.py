@@ -1,7 +1,7 @@
 """Repetitions of idempotent producers in an event: which of its user records are processed.
 
-An event is a part of a shard, and Lambda may begin it anywhere. So a record without an earlier copy in the event may
-still be a repetition: with a client, it is looked up in the stream; without a client, it is processed.
+An event is a part of a shard, and Lambda may begin it anywhere in the shard. So a record without an earlier copy in the
+event may still be a repetition: with a client, it is looked up in the stream; without a client, it is processed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from kinesis_sdk.common.validation import check_int
 class Progress(Protocol):
     """Remembers the number of processed user records of a Kinesis record.
 
-    `RecentProgress` keeps it in memory. Implement this over a database, for example a DynamoDB table with expiring items,
+    `RecentProgress` keeps it in memory. Implement this protocol over a database, for example a DynamoDB table with expiring items,
     for a memory that all execution environments of a function share.
     """
 

@@ -62,7 +62,7 @@ def check_command(words: Sequence[str]) -> None:
 def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a command with three pipes, in a session of its own.
 
-    Signals of a terminal and signals to the process group of the daemon do not reach it. The child inherits the environment and the
+    Signals of a terminal and signals to the process group of the daemon do not reach the child. It inherits the environment and the
     current directory, but no other open file of this process.
 
     Raises:

@@ -62,7 +62,7 @@ class ChildHandler(RecordHandler):
         self._request(PROCESS_RECORDS, pieces, batch.checkpointer)
 
     def shard_ended(self, checkpointer: Checkpointer) -> None:
-        """Notify the child that the shard has ended, which it must checkpoint, and let it exit."""
+        """Notify the child of the end of the shard, which the child must checkpoint, and let it exit."""
         self._request(SHARD_ENDED, (encode(ShardEnded()),), checkpointer)
         self._end()
 

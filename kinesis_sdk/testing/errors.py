@@ -16,7 +16,7 @@ class AwsError(Exception):
     """Error document in the form that the service would send.
 
     Attributes:
-        code: Error code without name space, for example ``ResourceNotFoundException``.
+        code: Error code without namespace, for example ``ResourceNotFoundException``.
         message: Error message.
         status: HTTP status of the response.
         members: Additional members of the document, for example DynamoDB's ``Item``.

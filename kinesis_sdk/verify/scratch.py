@@ -325,7 +325,8 @@ class Remover:
             tell: Called with a sentence about the progress.
 
         Raises:
-            AwsError: If a call fails. If that call is a deletion, all other streams and tables are deleted first.
+            AwsError: If a call fails. If that call is a deletion, the error is raised after all other streams and
+                tables were deleted.
         """
         known = {(kind, name): Leftover(kind, name, run) for kind, name in also or ()}
         found = {(one.kind, one.name): one for one in self.find(run)}

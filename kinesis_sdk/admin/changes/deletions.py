@@ -22,7 +22,7 @@ from kinesis_sdk.consumer.leases import attributes
 def plan_app_deletion(desk: Desk) -> SingleChange:
     """Plan to delete an application: its lease table, and the tables that a KCL 3 keeps in addition.
 
-    The table is watched for two failover times, in which no worker may write to it.
+    The table is watched for two failover times, during which no worker may write to it.
     """
     name, table = desk.application.info().name, desk.application.table
     leases = _watch(desk, name)

@@ -47,7 +47,7 @@ class ChangeDescription:
         unchanged: Rows that need no write, each with the reason.
         warnings: Further facts that the user has to know.
         refusals: Reasons why the change must not be made; with one, `Planned.apply` raises.
-        undo: The command that ends the change; None if nothing does.
+        undo: The command that ends the change; None if no command does.
     """
 
     title: str

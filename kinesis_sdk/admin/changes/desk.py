@@ -69,7 +69,7 @@ class Desk:
         return read
 
     def leases(self) -> list[Lease]:
-        """Read the table as `read`, and return its leases."""
+        """Read the table as `read` does, and return its leases."""
         return [row.lease for row in self.read().rows.values()]
 
     def lease(self, shard: str) -> Lease:

@@ -81,7 +81,7 @@ class LeaseChange:
         return self._result(self.carry_out(wait=wait), wait)
 
     def carry_out(self, *, wait: float = 60.0) -> list[Outcome]:
-        """Apply the plan as `apply`, and return the outcome of each row; after an error, they are in `outcomes`."""
+        """Apply the plan as `apply` does, and return the outcome of each row; after an error, they are in `outcomes`."""
         desk, plan = self._desk, self.plan
         self._check_resharding()
         audit = desk.audit(plan.command)
@@ -96,7 +96,7 @@ class LeaseChange:
     def _check_resharding(self) -> None:
         """Watch the owners again, because the plan may have waited for confirmation; raise ChangeRefusedError if its shards were resharded.
 
-        Children that were born after the plan would keep their positions while their parent is read again.
+        Children that were created after the plan would keep their positions while their parent is read again.
         """
         desk, plan = self._desk, self.plan
         goals = [change.goal for change in plan.changes]

@@ -48,7 +48,7 @@ class Parameter:
         option: Its name on the command line and in requests; `name` by default.
         help: Its meaning.
         placeholder: Name of its value in texts.
-        expected: Description of a value, for the error if it is missing.
+        expected: Description of an accepted value, for the error if the value is missing.
         parse: Returns the value that a text stands for, given the text and the present in epoch seconds; None if the
             text is the value.
         many: Whether it takes several values.
@@ -128,7 +128,7 @@ class Operation:
         return planned
 
     def plan_texts(self, desk: Desk, given: Mapping[str, object]) -> Planned:
-        """Plan the change as `plan`, with the values of a form or a request.
+        """Plan the change as `plan` does, with the values of a form or a request.
 
         Args:
             desk: The application.

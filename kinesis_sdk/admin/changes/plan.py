@@ -528,7 +528,7 @@ def skip_goals(
     *,
     effects: Mapping[str, str] | None = None,
 ) -> list[Goal]:
-    """Return the goals of a skip: each shard of ``starts`` that has a row, with its resolved position."""
+    """Return the goals of a skip: one for each shard of ``starts`` that has a row, with the resolved position."""
     return [
         Goal(
             lease_key=table.lease_key(shard.shard_id),

@@ -37,7 +37,7 @@ READ_INTERVAL = 1.0
 """Seconds between two GetRecords calls on one shard."""
 _PAGE = 1000
 _NARROW = 1.0
-"""Seconds to which the search narrows the window before it reads every record."""
+"""Length in seconds to which the search narrows the window before it reads every record in it."""
 
 
 @dataclass(frozen=True)

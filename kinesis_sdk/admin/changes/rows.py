@@ -179,7 +179,7 @@ def shows(item: Item | None, write: RowWrite) -> bool:
 def position_removals(item: Item) -> tuple[str, ...]:
     """Return the attributes of a row that a new position removes, see `recipes`.
 
-    A mark that all records up to a time are processed is removed as well. The mark holds for its checkpoint: a rewind to
+    A mark that says that all records up to a time are processed is removed as well. The mark holds for its checkpoint: a rewind to
     exactly this position would leave the mark valid, and a worker with ``until`` would end without reading the records that are to be
     delivered again. A request to a handler is also removed, so a record that was left out is delivered again.
     """

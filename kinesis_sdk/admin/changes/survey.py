@@ -92,7 +92,7 @@ def resolver_of(desk: Desk, stream: StreamId) -> PositionResolver:
 
 
 def list_from(desk: Desk, stream: StreamId, moment: datetime) -> list[Shard]:
-    """Return the shards that were open at a time or were born later."""
+    """Return the shards that were open at a time or were created later."""
     if moment.timestamp() > desk.clock.time():
         raise ConfigError("to", show_start(moment), "a moment in the past")
     chosen = {"Type": "FROM_TIMESTAMP", "Timestamp": moment}

@@ -167,7 +167,7 @@ def import_goals(
     """Return the goals of an import, parents before children, with refusals and notes.
 
     Missing rows are put back. A row at another position is rewound or skipped like any other, so an import also works while
-    the application runs. If a parent was unfinished at the export, its children born since then restart at TRIM_HORIZON, after
+    the application runs. If a parent was unfinished at the export, its children that were created since then restart at TRIM_HORIZON, after
     the parent. ``starts`` are the positions of the leases that `unresolved` returns.
     """
     exported = {row.lease.shard: row for row in export.rows if row.lease.stream_name == table.stream_name}

@@ -51,7 +51,7 @@ BUSY_KBPS = 0.6 * SHARD_BYTES_PER_SECOND / 1024
 STALE = 10.0
 """Seconds for which a scan may show an older state of a row. Replicas of DynamoDB usually agree within one second."""
 _METRICS_FRESH = 600.0
-"""Seconds by which a KCL 3 worker's clock may differ from this one when its first report is judged."""
+"""Seconds by which a KCL 3 worker's clock may differ from this machine's when its first report is judged."""
 _GAP = 30.0
 """Seconds between two scans beyond which the time in between was not watched."""
 _STUCK = 10.0

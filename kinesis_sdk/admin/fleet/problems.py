@@ -154,7 +154,7 @@ class TableFacts:
 
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
-        tiers: Streams in which records wait, according to their workers or their names: delay and retention in seconds, by name.
+        tiers: Delay and retention in seconds of the streams in which records wait, by name, as far as workers or names show them.
         misfits: Evidence that a single row belongs to another stream than all other rows do, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
@@ -740,7 +740,7 @@ def _progress(case: _Case) -> _Found | None:
 
 
 def lag_growth(lease: LeaseView) -> float | None:
-    """Return by how many seconds the lag grew in the last minute; None if the lag was not known a minute ago."""
+    """Return the seconds by which the lag grew in the last minute; None if the lag was not known a minute ago."""
     known = [millis for millis in lease.trend if millis is not None]
     # Seven values, ten seconds apart: a lag that grew for most of the minute is not just a slow batch.
     return (known[-1] - known[-7]) / 1000 if len(known) >= 7 else None

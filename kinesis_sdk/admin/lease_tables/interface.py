@@ -61,7 +61,7 @@ class LeaseTable(Protocol):
         """Return the facts about the table; raises LeaseTableNotFoundError if it does not exist."""
 
     def scan(self, application: str, *, consistent: bool = False) -> TableScan:
-        """Read all leases, as `LeaseStore.scan`; raises LeaseTableNotFoundError if they do not exist."""
+        """Read all leases, as `LeaseStore.scan` does; raises LeaseTableNotFoundError if they do not exist."""
 
     def read(self, *, may_be_missing: bool = False) -> TableRead:
         """Read all rows consistently, as they are stored.

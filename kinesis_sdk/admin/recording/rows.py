@@ -105,7 +105,7 @@ def moves_of(view: FleetView, newer_than: float) -> list[Change]:
 
 
 def is_news(old: Change | None, new: Change) -> bool:
-    """Return whether to write a row after the newest row of its key."""
+    """Return whether a row is to be written, given the newest row of its key."""
     if old is None:
         return new.number is not None or new.value is not None
     age = new.at - old.at

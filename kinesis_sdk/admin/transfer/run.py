@@ -369,7 +369,7 @@ class Transfer:
 
 
 def _position(value: Any) -> Any:
-    """Return a position in its form before JSON, in which lists were tuples."""
+    """Return a position as it was before JSON turned its tuples into lists."""
     return tuple(value) if isinstance(value, list) else value
 
 

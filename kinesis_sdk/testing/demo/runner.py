@@ -193,7 +193,8 @@ class _Demo:
     # -------------------------------------------------------------- the work
 
     def put_everything(self, producer: Producer) -> float:
-        """Put all records evenly over the duration, with the events of `_plan` in between; return the actual duration in seconds."""
+        """Put all records, spread evenly over the duration, with the events of `_plan` in between; return the actual duration in
+        seconds."""
         flights = load_flights()
         total = len(flights) * self.options.repeat
         start = time.monotonic()
@@ -339,7 +340,7 @@ class _Demo:
         return self.deliveries if self.database is None else self._effects().read()
 
     def stored_again(self) -> int | None:
-        """Return the number of copies in the stream beyond the first of each record; None for a stream of the user."""
+        """Return the number of copies in the stream beyond the first of each record; None for the user's own stream."""
         if not self.own_stream:
             return None
         self.progress.event("reading the whole stream to count the copies in it")

@@ -31,7 +31,7 @@ _DIGESTS = 1 << 128
 
 
 class StreamShard:
-    """A shard of a table's stream: it contains the changes of some partition keys during some hours.
+    """A shard of a table's stream: it contains the changes of some partition keys for some hours.
 
     Args:
         parent: Id of the shard that this shard replaces; None for the first shards.

@@ -287,8 +287,8 @@ class FakeAwsServer:
     def date(self) -> str | None:
         """Return the ``Date`` header; None if responses have none.
 
-        It is the system time plus the account's `date_offset`, even on a virtual clock, because clients correct their signing
-        clocks by it.
+        It is the system time plus the account's `date_offset`, even on a virtual clock, because clients correct their signing clocks with
+        it.
         """
         offset = self.aws.date_offset
         if offset is None:

@@ -33,7 +33,7 @@ _HASH_KEY = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 
 
 def uniform_starts(count: int) -> list[int]:
-    """Return the first hash keys of `count` equal shards with the same division as in Kinesis; the last shard gets the rest."""
+    """Return the first hash keys of `count` equal shards, divided as in Kinesis; the last shard gets the rest."""
     width = HASH_SPACE // count
     return [index * width for index in range(count)]
 
