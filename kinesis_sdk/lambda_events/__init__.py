@@ -1,5 +1,4 @@
-"""Lambda functions behind a Kinesis stream, the stream of a DynamoDB table or a Firehose stream: aggregates are opened, and failures are
-reported per record.
+"""Lambda functions behind a stream of Kinesis, a DynamoDB table or Firehose: aggregates are opened, and failures are reported per record.
 
     @kinesis_handler(report_batch_item_failures=True)
     def handler(record: UserRecord) -> None:

@@ -63,8 +63,7 @@ class OwnerWatch:
                 self._beats[worker] = max(beat, self._beats.get(worker, beat))
 
     def observe_metrics(self, reports: Mapping[str, float], *, wall: float, now: float) -> None:
-        """Process the times of KCL 3 workers' last reports, in epoch seconds of their own clocks; ``wall`` and ``now`` are this
-        process's."""
+        """Process the times of KCL 3 workers' last reports, in epoch seconds of their own clocks; ``wall`` and ``now`` are this process's."""
         for worker, reported in reports.items():
             if wall - reported <= METRICS_AGE:
                 self._kcl3[worker] = now

@@ -193,8 +193,7 @@ class _Demo:
     # -------------------------------------------------------------- the work
 
     def put_everything(self, producer: Producer) -> float:
-        """Put all records, spread evenly over the duration, with the events of `_plan` in between; return the actual duration in
-        seconds."""
+        """Put all records, spread evenly over the duration, with the events of `_plan` in between; return the actual duration in seconds."""
         flights = load_flights()
         total = len(flights) * self.options.repeat
         start = time.monotonic()
