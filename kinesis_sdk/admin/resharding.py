@@ -156,8 +156,8 @@ class Resharding:
         made = {SplitAt: 0, MergeAt: 0, UpdateCount: 0}
         updates_left = MAX_UPDATES
         plan = plan_scaling(_starts(listed), target, method=method)
-        # Each split or merge brings the stream one step nearer. If more steps are needed, another program reshards the
-        # stream, too.
+        # Each split or merge brings the stream one step nearer to the target. If more steps are needed, another program
+        # reshards the stream, too.
         most_steps = 2 * (before + target) + MAX_UPDATES
         while plan.steps:
             if sum(made.values()) >= most_steps:

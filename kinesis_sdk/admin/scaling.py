@@ -179,7 +179,7 @@ def _split_merge_steps(starts: Sequence[int], target: int) -> list[ScaleStep]:
             missing.append(boundary)
             if not surplus:
                 continue
-        # The boundary exists already, perhaps off by a few hash keys. Other boundaries as near are surplus.
+        # The boundary exists already, perhaps off by a few hash keys. Any other boundary that is as near is surplus.
         kept = min(near, key=lambda key: abs(key - boundary)) if near and boundary < _SPACE else None
         steps.extend(SplitAt(key) for key in _halving(missing))
         steps.extend(MergeAt(key) for key in _pairing(surplus))

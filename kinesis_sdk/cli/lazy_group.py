@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             close = get_close_matches(args[0], self.list_commands(ctx))
-            if not close or "mean" in error.format_message():  # newer versions of click suggest some
+            if not close or "mean" in error.format_message():  # newer versions of click suggest some names
                 raise
             raise click.UsageError(
                 f"{error.format_message()} Did you mean {' or '.join(close)}?", ctx

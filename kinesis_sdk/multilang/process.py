@@ -289,7 +289,7 @@ class ChildProcess:
             self._popen.wait()
             raise
         finally:
-            # Whatever went wrong: no thread must wait for this child forever.
+            # Whatever went wrong, no thread may wait for this child forever.
             self._end("its reader failed")
             self._close()
             self._gone.set()

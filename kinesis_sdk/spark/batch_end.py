@@ -72,7 +72,7 @@ class EndSearch:
         self._counting = NOTHING
         self._filled = 0  # Kinesis records that were counted last
         self._stop: tuple[int, float] | None = None  # epoch milliseconds, and the monotonic seconds then
-        self._relisted = False  # whether this search listed the shards again because one ended
+        self._relisted = False  # whether this search listed the shards again because a shard ended
         self.probes: dict[Key, ShardProbe] = {}
 
     @property

@@ -138,8 +138,8 @@ class ShardProbe:
             self._position = position
             self._cursor = self._following = self._seen_at = None
         elif reads.now() > reads.used_at + _KEEP:
-            # Its iterator has expired. Trying it would cost a read, and the cursor would open the next iterator at a sequence number,
-            # which may be deleted, instead of at ``via``.
+            # The cursor's iterator has expired. Trying it would cost a read, and the cursor would open the next iterator at a
+            # sequence number, which may be deleted, instead of at ``via``.
             self._cursor = None
         self._via = via
         self._counting = counting

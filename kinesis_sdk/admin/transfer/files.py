@@ -250,7 +250,7 @@ class RecordFile:
         except (csv.Error, UnicodeDecodeError) as error:
             raise ConfigError("file", self.name, f"CSV in UTF-8 (line {rows.line_num}: {error})") from error
         finally:
-            text.detach()  # or it would close the file, which may be standard input
+            text.detach()  # otherwise, it would close the file, which may be standard input
 
     def _parquet(self) -> Iterator[FileRecord]:
         try:

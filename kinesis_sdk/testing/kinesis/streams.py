@@ -189,7 +189,8 @@ class Stream:
         ends = [start - 1 for start in starts[1:]] + [HASH_SPACE - 1]
         self._set_open([self._new_shard(start, end) for start, end in zip(starts, ends, strict=True)])
         for shard in self._open:
-            # The first shards are as old as the stream, CREATING included: a filter at the trim horizon must list them.
+            # The first shards are as old as the stream, even if that was CREATING for a while: a filter at the trim
+            # horizon must list them.
             shard.created_at = self.created_at
 
     def _set_open(self, shards: list[Shard]) -> None:
