@@ -27,7 +27,7 @@ class WorkerInfo:
         worker_id: Its id.
         kind: Kind of the worker.
         leases: Number of unfinished leases that it holds.
-        is_alive: Whether it was seen to write; False if it did not write for the failover time; None if not known yet.
+        is_alive: Whether it was seen to write; False if it did not write for the failover time; None if unknown yet.
         is_draining: Whether an operator marked it to hold no leases.
         pinned: Number of leases that are pinned to it.
     """
