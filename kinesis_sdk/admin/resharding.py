@@ -55,7 +55,7 @@ class ScaleResult:
 
 
 class Resharding:
-    """Changes of the shards of streams. Each change waits until the stream is ACTIVE, both before and after the change. Thread-safe.
+    """Changes to the shards of streams. Each change waits until the stream is ACTIVE, both before and after the change. Thread-safe.
 
     Args:
         streams: The streams of the account and region.

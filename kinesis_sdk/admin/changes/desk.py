@@ -1,4 +1,4 @@
-"""The operator's access to an application: the objects that each change of the application needs."""
+"""The operator's access to an application: the objects that each change to the application needs."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Desk:
         stream: StreamId | None = None,
         **parameters: str | bool | Collection[str] | None,
     ) -> Command:
-        """Return the command that makes a change of this application.
+        """Return the command that makes a change to this application.
 
         Args:
             operation: Verb of the change.

@@ -1,4 +1,4 @@
-"""The changes of a live application: their names, parameters and plans. Command line, terminal view and console only present them.
+"""The changes to a live application: their names, parameters and plans. Command line, terminal view and console only present them.
 
 ```python
 desk = Desk(application=Application(Connection(region="eu-west-1"), "billing"))
@@ -88,7 +88,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operation:
-    """A change of a live application.
+    """A change to a live application.
 
     Attributes:
         verb: Its name.

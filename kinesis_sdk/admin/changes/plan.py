@@ -164,7 +164,7 @@ NOT_REACHED = (
     "Not reached by this change: state outside the lease table (a sink that stores its own positions, windows in memory), "
     "and the batch that a handler is processing right now."
 )
-"""Shown before every change of a position."""
+"""Shown before every change to a position."""
 
 _GUARANTEES = {
     (

@@ -524,7 +524,7 @@ def _operator(lease: Lease) -> object:
 def _is_handed_off(old: Lease, new: Lease) -> bool:
     """Return whether a row whose holder changed to another worker of this SDK between two scans was handed off.
 
-    A take from another worker counts as a change of owners since the last checkpoint. After a handoff, the row already
+    A take from another worker counts as a change of owner since the last checkpoint. After a handoff, the row already
     names its new owner, so the new owner's take does not count.
     """
     if new.handoff_owner is None:

@@ -1,7 +1,7 @@
 """The threads that feed an observer, for views that stay open. The threads pause while there is no active subscription.
 
-One thread scans the lease table, another describes the streams and measures the lag, so that a hung call to Kinesis does not
-hide changes of the table. The timeouts of `Connection` bound every call.
+One thread scans the lease table, another describes the streams and measures the lag, so that a hung call to Kinesis does not hide changes
+to the table. The timeouts of `Connection` bound every call.
 
 | what | how often |
 | --- | --- |

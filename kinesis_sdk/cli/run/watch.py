@@ -1,4 +1,4 @@
-"""Changes of the Python files of a handler, by their modification times: for ``--reload``.
+"""Changes to the Python files of a handler, by their modification times: for ``--reload``.
 
 This module does not use watchfiles, which loses a single file after an editor has replaced it by renaming, and which needs a thread in real
 time. Here, the supervisor's loop polls when a poll is due. A poll of 1,000 files takes 8 ms.

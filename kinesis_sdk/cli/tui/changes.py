@@ -1,4 +1,4 @@
-"""The interface of the code that carries out changes of leases."""
+"""The interface of the code that carries out changes to leases."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _WAIT = 60.0
 
 
 class SteeringChanges:
-    """Plans and makes changes of one application. Each plan has its own desk, because plans run in threads.
+    """Plans and makes changes to one application. Each plan has its own desk, because plans run in threads.
 
     Args:
         failover_time: The workers' own setting, in seconds.

@@ -50,7 +50,7 @@ class Backend(Protocol):
 
 
 class Planner(Protocol):
-    """Changes of leases. `plan` may block: it is called in a thread of the server's pool."""
+    """Changes to leases. `plan` may block: it is called in a thread of the server's pool."""
 
     def plan(
         self, application: str, request: JsonObject

@@ -1,4 +1,4 @@
-"""Changes of leases and workers for the console: passes calls on to `kinesis_sdk.admin.changes`, without decisions."""
+"""Changes to leases and workers for the console: passes calls on to `kinesis_sdk.admin.changes`, without decisions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Act = Callable[[Callable[[str], None]], JsonObject]
 
 
 class AdminPlanner:
-    """Plans and makes changes of leases and workers over one connection.
+    """Plans and makes changes to leases and workers over one connection.
 
     Args:
         stream: Stream of the applications whose rows do not name theirs; None searches for it.

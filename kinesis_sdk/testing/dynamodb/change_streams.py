@@ -31,7 +31,7 @@ _DIGESTS = 1 << 128
 
 
 class StreamShard:
-    """A shard of a table's stream: it contains the changes of some partition keys for some hours.
+    """A shard of a table's stream: it contains the changes to items with some partition keys for some hours.
 
     Args:
         parent: Id of the shard that this shard replaces; None for the first shards.
@@ -219,7 +219,7 @@ class ChangeStream:
     # -- writing and reading --------------------------------------------------------------------------------------
 
     def write(self, old: Item | None, new: Item | None) -> None:
-        """Store the change of an item. As in DynamoDB, a write that changes nothing adds no record."""
+        """Store the change to an item. As in DynamoDB, a write that changes nothing adds no record."""
         item = new if new is not None else old
         if item is None or old == new:
             return

@@ -52,7 +52,7 @@ class Stream:
         strategy: ``USER_PARTITION_KEY`` or ``AUTO`` (on-demand only).
         max_record_kib: Largest record in KiB, data and partition key together.
         delay: Seconds for which the stream stays CREATING.
-        reshard_delay: Seconds for which a change of shards leaves it UPDATING.
+        reshard_delay: Seconds for which a change to the shards leaves it UPDATING.
         limit_scalings: Whether UpdateShardCount is accepted only ten times in 24 hours.
     """
 
