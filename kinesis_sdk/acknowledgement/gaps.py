@@ -91,7 +91,7 @@ class GapMap:
             self._failed.add(position)
 
     def pass_over(self, position: ExtendedSequenceNumber, *, itself: bool) -> None:
-        """Note that the worker has finished all records before a position, and perhaps the record at the position.
+        """Note that the worker has finished all records before a position and, with ``itself``, the record at the position.
 
         Records on which the function failed, or that it never got, were set aside: they are not delivered again.
         """
@@ -128,7 +128,7 @@ class GapMap:
         """Continue with the state of an earlier owner.
 
         Args:
-            state: As `to_state` made it.
+            state: A result of `to_state`.
             base: Checkpoint of the lease.
 
         Returns:
@@ -136,7 +136,7 @@ class GapMap:
             delivered again.
 
         Raises:
-            ValueError: If ``state`` is not such a state.
+            ValueError: If `to_state` cannot have returned ``state``.
         """
         item = _opened(state)
         if item["base"] != str(base):

@@ -44,8 +44,8 @@ class ReceivedRecord:
     def ack(self) -> None:
         """Acknowledge the record: once the acknowledgement is stored, the record is not delivered again.
 
-        May be called from any thread, in any order, at any time. A second call has no effect, nor has a call after the lease
-        was lost. It makes no call to AWS.
+        May be called from any thread, in any order, at any time. A second call, or a call after the lease was lost, has no effect. It
+        makes no call to AWS.
         """
         self._acknowledge(self.record)
 

@@ -30,11 +30,11 @@ _WARNINGS = 5
 class FileDeadLetters:
     """Dead letters in a file, for the workers of one machine.
 
-    Each line is a letter or a mark. Several processes may append to it, and replay from it at the same time. The file grows with each
+    Each line is a letter or a mark. Several processes may append to it and replay from it at the same time. The file grows with each
     mark, so remove it when it has no letters left. Its permissions are checked like those of a `FileSpool`.
 
     Args:
-        path: Path of the file; its directory must exist. The file is made with the first letter.
+        path: Path of the file; its directory must exist. The file is created with the first letter.
 
     Attributes:
         location: ``file:`` and the path.
@@ -114,7 +114,7 @@ class FileDeadLetters:
 
 
 def _entry(line: bytes) -> DeadLetter | tuple[State | None, list[str]]:
-    """Return the letter or the mark of a line; raises ValueError."""
+    """Return the letter or the mark of a line; raise ValueError if it is neither."""
     if len(line) > MAX_LINE:
         raise ValueError("too long")
     try:

@@ -84,7 +84,7 @@ class DeadLetter:
 
     @classmethod
     def of_copy(cls, record: UserRecord, set_aside: int) -> DeadLetter | None:
-        """Return a record of a stream of dead letters as a letter; None if the record is not a letter."""
+        """Return a record from a stream of dead letters as a letter; None if the record is not a letter."""
         history = History.of(record.headers)
         if history is None:
             return None
@@ -120,7 +120,7 @@ class DeadLetter:
         return replace(self, data=None)
 
     def copy_headers(self) -> dict[str, str | bytes]:
-        """Return the headers of a copy of the record in a stream: its own, its history, and the application.
+        """Return the headers for a copy of the record in a stream: the record's own headers, its history, and the application.
 
         Raises:
             DeadLetterError: If its payload was not read.
@@ -249,7 +249,7 @@ def check_application(application: object) -> None:
 
 
 def _bytes_of(history: History) -> dict[str, bytes]:
-    """Return the headers of a history alone."""
+    """Return the headers that describe a history, without the record's own headers."""
     alone = history.headers(UserRecord(b"", "", "0"))
     return {name: value if isinstance(value, bytes) else value.encode() for name, value in alone.items()}
 

@@ -1,4 +1,4 @@
-"""Plans of replays and of drops, which commands and the console show before they ask: see `kinesis_sdk.admin.changes`."""
+"""Plans of replays and of drops, which commands and the console show before they ask for confirmation: see `kinesis_sdk.admin.changes`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LetterChange:
         command: The command that makes the change.
         target: Target of the replay; None to drop the letters.
         limit: Maximum letters; None for all.
-        among: Identities of the letters of an earlier plan, which was shown; None for all letters.
+        among: Identities of the letters of an earlier plan that was shown; None for all letters.
         audit: The audit log.
         report: Called with the progress.
         now_millis: Returns epoch milliseconds.

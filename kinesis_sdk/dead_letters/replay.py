@@ -1,7 +1,7 @@
 """Replays of dead letters: their targets, their steps, and the states that a killed replay leaves behind.
 
 A letter is marked as *replaying* before its replay begins, and as *replayed* when its record is stored again or its handler has returned.
-If a replay ends in between, the letters of one chunk stay *replaying*, and the next replay takes them again.
+If a replay ends in between, the letters of one chunk stay *replaying*, and the next replay includes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Target(Protocol):
 
     Attributes:
         at_once: Maximum letters of a chunk; a killed replay may repeat one chunk.
-        name: The target, in a sentence after "to".
+        name: The target, as a sentence names it after "to".
         keeps_errors: Whether an error comes from the handler, and is stored with the letter.
     """
 
@@ -176,10 +176,10 @@ class StreamTarget:
 
 
 class HandlerTarget:
-    """Calls a handler in this process, once for each letter, with a batch of its one record.
+    """Calls a handler in this process, once for each letter, with the record as a batch of its own.
 
-    The record has its original ``id``. Checkpoints of the handler do nothing. There is no sink and no deserializer: replay to the stream
-    for handlers that need them.
+    The record has its original ``id``. Checkpoints of the handler do nothing. There is no sink and no deserializer: if a handler needs
+    one, replay its letters to the stream.
 
     Args:
         handler: A function of a batch, plain or a coroutine function, or a `RecordHandler` class.
@@ -317,7 +317,7 @@ def replay(
         store: The store of the letters.
         letters: The letters, with their payloads.
         target: Target of the replay.
-        progress: Is updated.
+        progress: Progress to update.
         now_millis: Returns epoch milliseconds.
         on_progress: Called after each chunk.
 

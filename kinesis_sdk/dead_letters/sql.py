@@ -38,14 +38,14 @@ class SqlDeadLetters:
     Several applications may share the table, which the first letter creates. Letters are listed without their payloads.
 
     Args:
-        database: URL of SQLAlchemy, for example ``sqlite:///letters.db`` or ``postgresql+psycopg://host/database``, or an engine.
+        database: SQLAlchemy URL, for example ``sqlite:///letters.db`` or ``postgresql+psycopg://host/database``, or an engine.
 
     Attributes:
         location: The URL, without user and password.
         unreadable: Rows of the last pass that are not dead letters.
 
     Raises:
-        ConfigError: If ``database`` is neither a URL nor an engine, or not of SQLite or PostgreSQL.
+        ConfigError: If ``database`` is neither a URL nor an engine, or the database is neither SQLite nor PostgreSQL.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
 
@@ -64,7 +64,7 @@ class SqlDeadLetters:
             sa.Column("id", sa.String(16), nullable=False, unique=True),
             sa.Column("state", sa.String(16), nullable=False),
             sa.Column("size", sa.BigInteger, nullable=False),
-            # A line of JSON without the payload: a database does not take every character of a key.
+            # A line of JSON without the payload: a text column does not accept every character that a key may contain.
             sa.Column("letter", sa.Text, nullable=False),
             sa.Column("data", sa.LargeBinary, nullable=False),
         )

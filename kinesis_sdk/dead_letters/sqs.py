@@ -29,13 +29,13 @@ class SqsDeadLetters:
     """Dead letters in an SQS queue.
 
     Reading a queue hides its messages from other readers for ten minutes, or until `close`. A queue stores no marks.
-    So two simultaneous commands see different letters, and after a replay was killed, the next replay repeats the letters that were
-    in progress. A replayed letter is deleted. Letters are lost when the queue's retention ends (at most 14 days), or its own redrive
-    policy moves them.
+    So two simultaneous commands see different letters, and if a replay is killed, the next replay repeats the letters that were in
+    progress. A replayed letter is deleted. Letters are lost when the queue's retention ends (at most 14 days), or when the queue's own
+    redrive policy moves them.
 
     Args:
         url: URL of the queue, as GetQueueUrl returns it.
-        connection: Region, profile and endpoint; None takes the usual AWS settings.
+        connection: Region, profile and endpoint; None uses the usual AWS settings.
 
     Attributes:
         location: ``sqs:`` and the URL.

@@ -16,7 +16,7 @@ MAX_GROUPS = 1_000
 
 
 class DeadLetterStore(Protocol):
-    """A place of dead letters. `keep` is thread-safe; all other methods are for one thread at a time.
+    """A place where dead letters are kept. `keep` is thread-safe; all other methods are for one thread at a time.
 
     Keeping a letter again, because its record failed again, reopens it.
 
@@ -63,7 +63,7 @@ class DeadLetterStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Selection of the letters that fulfill every condition.
+    """Selects the letters that meet every condition.
 
     Attributes:
         ids: Identities; empty for all.

@@ -39,7 +39,7 @@ class StreamDeadLetters:
 
     Args:
         stream: Name or ARN.
-        connection: Region, profile and endpoint; None takes the usual AWS settings.
+        connection: Region, profile and endpoint; None uses the usual AWS settings.
         sleep: Called with the seconds between two reads; replaced in tests.
 
     Attributes:

@@ -99,7 +99,7 @@ class Datum(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Reason for which CloudWatch would reject the set and the whole call; None if there is none."""
+        """Reason why CloudWatch would reject the set, and therefore the whole call; None if it would accept the set."""
         series, statistics = self.series, self.statistics
         if not 1 <= len(series.name) <= 255:
             return "the metric name must have 1 to 255 characters"
@@ -188,7 +188,7 @@ class UploadPlan:
         return self._cut() or None
 
     def next_event(self, now: float) -> float:
-        """Return the time of the next work of `poll` in monotonic seconds; infinity once all sets are uploaded after `finish`."""
+        """Return the monotonic seconds at which `poll` next has work; infinity once all sets are uploaded after `finish`."""
         if self.pending and self._tries < _MAX_TRIES:
             return min(self._due, max(now, self._paused_until))
         return self._due

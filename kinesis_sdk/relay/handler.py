@@ -45,9 +45,9 @@ class Relay:
 
     Args:
         producer: Producer of the outputs, with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
-        function: Called with each `UserRecord`. Returns a `Put`, an iterable of them (a generator function is fine), at most 10,000, or None
-            for no output; or it is a coroutine function that returns one of these. If it raises an error, ``on_handler_error`` decides
-            about the record.
+        function: Called with each `UserRecord`. Returns a `Put`, an iterable of at most 10,000 of them (a generator function is fine), or
+            None for no output. It may be a coroutine function that returns one of these. If it raises an error, ``on_handler_error``
+            decides about the record.
         name: Name of the relay, 1 to 100 characters. Each relay with the same ``dedup_namespace`` needs its own name, and must
             keep it: under another name, the outputs of a record that is delivered again have different ids.
 
@@ -83,7 +83,7 @@ class Relay:
         self._function = function
         self._name = name
         self._lock = Lock()
-        # Ids of stored outputs of calls in which another output failed. Kept by acquisition of the shard: the next acquisition,
+        # Ids of stored outputs of calls in which another output failed. Kept for each acquisition of the shard: the next acquisition,
         # for example after a rewind, has to put them again.
         self._stored: WeakKeyDictionary[Checkpointer, dict[str, None]] = WeakKeyDictionary()
 
@@ -199,7 +199,7 @@ class _Call:
         self._finish(error)
 
     async def run_async(self, records: Iterable[UserRecord]) -> None:
-        """As `run`. A put may block until there is room, and a result until Kinesis responds, so both wait in a thread."""
+        """As `run`, but in a thread where it may block: a put until there is room, the wait for results until Kinesis responds."""
         error: BaseException | None = None
         try:
             for record in records:

@@ -77,16 +77,16 @@ class Outbox:
 
     The rows are stored in the same transaction as the handler's effects and the position, so either all of them are stored or none. Unlike
     the function of a `Relay`, the handler therefore need not be deterministic. An `OutboxPublisher` puts the records, in the order of a
-    shard's transactions, and gives each record an id, with which readers that use this SDK leave out a second copy.
+    shard's transactions, and gives each record an id by which readers that use this SDK recognize a second copy and leave it out.
 
     Args:
-        database: URL of SQLAlchemy, or an engine: the database of the sink.
+        database: SQLAlchemy URL, or an engine, of the sink's database.
         name: Name of the outbox, 1 to 100 characters; several outboxes may share a table, and outboxes with the same ``dedup_namespace``
             need different names.
         table: Name of the table, which is created if it is missing.
         max_user_record_size: Maximum bytes of a record, 2,048 to 10,485,760: data, partition key (twice if there are headers), headers, and
-            256 for its identity. The publisher's `ProducerConfig` needs at least the same. A value above the default (1 MiB) requires
-            streams with a larger record size limit.
+            256 for its identity. ``max_user_record_size`` of the publisher's `ProducerConfig` must be at least as large. A value above
+            the default (1 MiB) requires streams with a larger record size limit.
 
     Attributes:
         engine: The engine.
@@ -119,12 +119,12 @@ class Outbox:
         self._rows = sa.Table(
             table,
             metadata,
-            # SQLite numbers only INTEGER by itself.
+            # SQLite assigns numbers only to a primary key of type INTEGER.
             sa.Column("place", number().with_variant(sa.Integer, "sqlite"), primary_key=True),
             sa.Column("outbox", sa.String(100), nullable=False),
             sa.Column("origin", sa.String(400), nullable=False),
             sa.Column("stream", sa.String(2048), nullable=False),
-            # A database does not take every character of a key.
+            # A text column does not accept every character that a key may contain.
             sa.Column("partition_key", sa.LargeBinary, nullable=False),
             sa.Column("explicit_hash_key", sa.String(39)),
             sa.Column("dedup_window", sa.Float),
@@ -153,7 +153,7 @@ class Outbox:
         """
         if not is_shared(batch.transaction, self.engine):
             raise ConsumerError("an Outbox needs a SqlSink on its database")
-        # Each position is committed once. After a rewind, the number of the row makes another id.
+        # Each position is committed once. After a rewind, the new row has another number, and therefore another id.
         origin = batch.records[-1].id if batch.records else f"{batch.stream.name}/{batch.shard_id}"
         # A `Put` is a tuple, so an iterable, too.
         values = [self._values(put, origin) for put in ((puts,) if isinstance(puts, Put) else puts)]
@@ -185,7 +185,7 @@ class Outbox:
                 str(error)
             ) from error  # about the input record, so `BisectBatch` may set it aside
         headers, data, encoded = encode_headers(put.headers or {}), bytes(put.data), key.encode()
-        # An aggregate of one with headers has the key twice.
+        # An aggregate of a single record with headers contains the key twice.
         keys = len(encoded) * (2 if headers else 1)
         size, most = len(data) + len(headers) + keys, self.max_user_record_size - _OVERHEAD
         if size > most:
@@ -225,8 +225,8 @@ class Outbox:
         """Return the first rows, at most `MAX_ROWS` rows with 10 MiB in all; none if another publisher has locked them.
 
         With the lock of the outbox, publishers take turns, so two of them never put rows of a key at the same time. A lock of the first
-        row would not be enough, because another transaction may still commit a row with a lower number. SQLite has no such lock, because a
-        lock there would block the workers.
+        row would not be enough, because another transaction may still commit a row with a lower number. With SQLite, publishers take no
+        lock, because it would block the workers.
         """
         sa, rows = import_sqlalchemy(), self._rows
         mine = rows.c.outbox == self._name

@@ -21,7 +21,7 @@ _NO_KEY = "-"
 
 
 class PutsRecords(Protocol):
-    """Part of a `Producer` that `StreamTiers` needs."""
+    """The part of `Producer` that `StreamTiers` needs."""
 
     config: Any
 
@@ -37,13 +37,13 @@ class StreamTiers:
 
     Each stream has one delay, so the records of a shard are in the order in which they are due.
 
-    A record counts as set aside once Kinesis has acknowledged its copy, which has its payload, its partition key and its headers, and
+    A record counts as set aside once Kinesis has acknowledged its copy. The copy has the record's payload, partition key and headers, and
     the headers of `kinesis_sdk.common.dead_letters`. A crash between the acknowledgement and the checkpoint leads to a second copy, so
-    records are processed at least once. With ``ProducerConfig(idempotent=True, dedup_namespace=…)``, readers drop a second copy that is put
-    within five minutes.
+    records are processed at least once. With ``ProducerConfig(idempotent=True, dedup_namespace=…)``, readers drop a second copy that is
+    put within five minutes.
 
-    The time that a record waits is measured by the clock of Kinesis, from the arrival of the copy. Due times in headers are
-    only for people to read, and a record's tier is the stream that contains it, so forged headers change neither.
+    The time that a record waits is measured by the clock of Kinesis, from the arrival of the copy. Due times in headers are only for
+    people to read, and a record's tier is the stream that contains it, so forged headers change neither the wait nor the tier.
 
     Args:
         producer: Puts the copies. Its streams must not place records themselves (record distribution AUTO), because such streams do not

@@ -93,13 +93,13 @@ class RetryTable:
     """Tiers of `RetryTiers` in a table of a SQL database (extra ``sql``): SQLite or PostgreSQL. Thread-safe.
 
     With ``Worker(sink=SqlSink(…))`` on the same database, the row of a record is stored in the transaction that moves the position
-    past it, and deleted in the transaction of its effects: each record takes effect exactly once. With another sink or without a sink, the
-    record is delivered again after a crash between the row and the checkpoint, so it is processed at least once.
+    past it, and deleted in the transaction of its effects: each record takes effect exactly once. With another sink or without a sink, a
+    crash after the row is stored and before the checkpoint leads to another delivery, so the record is processed at least once.
 
     A `RetryWorker` delivers the rows that are due.
 
     Args:
-        database: URL of SQLAlchemy, for example ``sqlite:///totals.db``, or an engine, usually the engine of the sink.
+        database: SQLAlchemy URL, for example ``sqlite:///totals.db``, or an engine, usually the engine of the sink.
         application_name: Name of the application, 1 to 255 characters; several applications may share the table.
         keep_order: Whether later records of a partition key wait for an earlier record in the table. Then the worker's handler has to be
             ``in_order(handler)``, and its sink a `SqlSink` on this database.
@@ -139,13 +139,13 @@ class RetryTable:
         self._rows = sa.Table(
             table,
             metadata,
-            # SQLite numbers only INTEGER by itself.
+            # SQLite assigns numbers only to a primary key of type INTEGER.
             sa.Column("place", number().with_variant(sa.Integer, "sqlite"), primary_key=True),
             sa.Column("application", sa.String(255), nullable=False),
             sa.Column("record_id", sa.String(400), nullable=False),
             sa.Column("stream", sa.String(128), nullable=False),
             sa.Column("shard_id", sa.String(128), nullable=False),
-            # A database does not take every character of a key.
+            # A text column does not accept every character that a key may contain.
             sa.Column("partition_key", sa.LargeBinary, nullable=False),
             sa.Column("explicit_hash_key", text),
             sa.Column("arrived", number),

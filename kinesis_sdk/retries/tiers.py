@@ -55,9 +55,10 @@ class TierStore(Protocol):
 class RetryTiers:
     """Error policy that sets failing records aside for a while, so that the shard continues.
 
-    A batch that fails is delivered ``attempts`` times, then halved until each failing record is alone, as `BisectBatch` does. Such a
-    record waits in the first tier, is delivered to the same handler again, waits in the next tier if that fails, and so on.
-    After the last tier, ``dead_letter`` gets it. No record is skipped: a record counts as processed only when the next store contains it.
+    A batch that fails is delivered ``attempts`` times, then halved until each failing record is alone, as `BisectBatch` does. This record
+    waits in the first tier, is delivered to the same handler again, waits in the next tier if the handler fails again, and so on. After
+    the last tier, ``dead_letter`` gets the record. No record is skipped: a record counts as processed only when the next store contains
+    it.
 
     Later records of the same partition key do not wait for a record in a tier, unless ``to`` is a `RetryTable` that keeps the order.
 

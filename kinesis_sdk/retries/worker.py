@@ -135,7 +135,7 @@ class RetryWorker:
             ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection`, coroutines run on an event loop of this worker, and the
             dead-letter hook may also be a coroutine function. An engine that is passed in must not be used elsewhere. None for a plain
             function.
-        policy: Policy for failures, for example a `CircuitBreaker` around ``tiers``. None takes ``tiers``.
+        policy: Policy for failures, for example a `CircuitBreaker` around ``tiers``. None uses ``tiers``.
         poll_interval: Maximum seconds between two reads of the table, 0.01 to 3600.
         interceptors: As for `Worker`; they are entered around each call of the handler.
         deserializer: As in `ConsumerConfig`: decodes ``record.value``.
@@ -187,7 +187,8 @@ class RetryWorker:
         self._policy: HandlerErrorPolicy = policy or tiers
         self._poll_interval = poll_interval
         self._rng = rng or random.Random()
-        # Class of the last error, the rows that failed with it one after another, and the pauses of an open circuit for the row that is tried.
+        # Class of the last error, the rows that failed with it one after another, and the pauses of an open circuit for the row being
+        # tried.
         self._row_of: type[BaseException] | None = None
         self._row: set[int] = set()
         self._pauses = 0

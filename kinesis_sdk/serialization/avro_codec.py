@@ -27,8 +27,7 @@ class AvroCodec:
     """Serializer and deserializer for Avro. Payloads have no header, so writer and reader must both have the schema.
 
     Values have the types that fastavro accepts and returns: records are dicts, enums are strings, logical types are Python's own
-    (`datetime`, `Decimal`,
-    `UUID`).
+    (`datetime`, `Decimal`, `UUID`).
 
     Args:
         schema: Avro schema as JSON text, or parsed.
@@ -119,7 +118,7 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
         reader: Schema to which the values are resolved; None or an equal schema leaves them unchanged.
 
     Returns:
-        A function of the encoding. The function raises a ValueError if bytes are left, and other exceptions for other damage.
+        A function that takes an encoding. It raises a ValueError if bytes are left over, and other exceptions for other damage.
 
     Raises:
         ConfigError: If a few bytes could encode an array of any length, because its items take no bytes.

@@ -219,8 +219,7 @@ class GlueSchemaRegistry:
         Args:
             codecs: Codecs of the expected payloads. Without an `AvroCodec`, Avro values are read with the schema with which they were
                 written; otherwise, each value is resolved to the schema with its record's name. Protobuf needs a `ProtobufCodec` for each
-                message type. A
-                `JsonCodec` chooses the library.
+                message type. A `JsonCodec` chooses the library.
             fallback: Decodes payloads without a header, for example from the time before the registry; None raises
                 `SchemaRegistryError` for them.
         """
@@ -421,7 +420,7 @@ class GlueSchemaRegistry:
             except AwsError as error:
                 if error.code != "ConcurrentModificationException":
                     raise
-                # Another producer registers a version of the schema at this moment.
+                # Another producer is registering a version of the schema.
                 raise TransientAwsError(
                     error.message,
                     operation=operation,

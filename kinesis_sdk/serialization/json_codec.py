@@ -14,7 +14,7 @@ class JsonCodec:
     """Serializer and deserializer for JSON.
 
     Values are encoded without spaces, as UTF-8. Numbers that are not finite are rejected by the standard library and encoded as
-    ``null`` by orjson; orjson also encodes dates, UUIDs and dataclasses, and rejects integers above 64 bits.
+    ``null`` by orjson; orjson also encodes dates, UUIDs and dataclasses, and rejects integers of more than 64 bits.
 
     Args:
         schema: JSON Schema as text or as a mapping; None for JSON without a schema. ``serialize`` rejects a value that violates it, as

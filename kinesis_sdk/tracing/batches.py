@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchTracing:
-    """OpenTelemetry spans of the function of ``foreachBatch`` in a Spark query. Decorates it.
+    """Decorator that makes an OpenTelemetry span of each call of a Spark query's ``foreachBatch`` function.
 
         frame = spark.readStream.format("kinesis_sdk").option("includeHeaders", True)...load()
         frame.writeStream.foreachBatch(BatchTracing(stream="orders")(function)).start()
