@@ -135,7 +135,7 @@ class SubRecordColumns(NamedTuple):
         tag: Value of the first user record's tag with the key `kinesis_sdk.common.once.table.TAG_KEY`; None if it has none,
             or several.
         headers: Headers of each user record; None instead of a sequence if none has any.
-        form: Description of the sealed body of the only user record, if there is one that is damaged and was not opened.
+        form: Description of the sealed body in the only user record, if the body is damaged and was not opened; otherwise None.
         sealed_size: Bytes of the sealed body that contained the user records; None if there was none.
     """
 
@@ -251,7 +251,7 @@ def _columns(body: bytes) -> SubRecordColumns | None:
     together: if each record has all required fields, and there are no more values than records, then each record has exactly one value of
     each field, in the order of the records.
 
-    None in the cases of `_rows`, if a field occurs twice in a user record, or if protobuf is not compiled.
+    Returns None in the cases of `_rows`, and also if a field occurs twice in a user record, or if protobuf is not compiled.
     """
     protobuf = _protobuf()
     if not protobuf.compiled:
@@ -527,7 +527,7 @@ def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[st
 
 
 def count_user_records(record: KinesisRecord) -> int:
-    """Return the number of user records in a ``record`` of Kinesis; if its codec is not there, the number that it declares."""
+    """Return the number of user records in a Kinesis ``record``; if its codec is not installed, the number that it declares."""
     try:
         return len(deaggregate([record]))
     except CodecUnavailableError as error:
@@ -558,14 +558,14 @@ def deaggregate(
             idempotent producer. If it returns True, the caller decides about the aggregate afterwards, and
             ``on_misplaced`` is not called.
         on_unreadable: Called with each aggregate whose sealed body cannot be opened. If the error is None, the
-            aggregate is damaged and is delivered as to a reader that knows no codecs. Otherwise its codec is missing: if it
+            aggregate is damaged and is delivered as to a reader that knows no codecs. Otherwise its codec is missing: if the function
             returns True, this aggregate is left out, otherwise also everything after it. Without this argument, the error is raised.
 
     Returns:
         The user records. All data is read and checked here; the objects are created on access.
 
     Raises:
-        CodecUnavailableError: If an aggregate is sealed with a codec that is not there, without ``on_unreadable``.
+        CodecUnavailableError: If an aggregate is sealed with a codec that is not installed, and ``on_unreadable`` is not given.
     """
     runs: list[RecordRun] = []
     plain: list[KinesisRecord] = []

@@ -230,7 +230,7 @@ def service_error(
 
     Args:
         code: Error code, such as ``ThrottlingException``.
-        message: Text of the service.
+        message: Message of the service.
         operation: Name of the call.
         endpoint: Endpoint of the call; None if unknown.
         status: HTTP status; None if there was no response.
@@ -346,7 +346,7 @@ def is_of_account(host: str) -> bool:
 
 
 def _who_chose(message: str) -> str:
-    """Return a text that names the setting that chose the endpoint in a message, which users tend to forget; empty for the region."""
+    """Return a hint to the setting behind the endpoint in a message, which users tend to forget; empty for the region's endpoint."""
     found = _URL_IN_TEXT.search(message)
     if found is None:
         return ""

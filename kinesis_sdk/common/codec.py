@@ -92,7 +92,7 @@ def codec_named(name: str) -> AggregateCodec:
 
 @contextmanager
 def locating(*, stream: str | None, shard_id: str | None) -> Iterator[None]:
-    """Add the names ``stream`` and ``shard_id``, as far as they are known, to a `CodecUnavailableError` from inside."""
+    """Add the names ``stream`` and ``shard_id``, as far as they are known, to a `CodecUnavailableError` from inside the block."""
     try:
         yield
     except CodecUnavailableError as error:

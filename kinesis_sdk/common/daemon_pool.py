@@ -21,7 +21,7 @@ class DaemonPool:
 
     Functions must not raise, because no caller waits for them. An error that escapes goes to ``on_error``.
 
-    If the operating system gives no more threads (the pids limit of a container), functions wait for the pool's existing
+    If the operating system starts no more threads (the pids limit of a container), functions wait for the pool's existing
     threads. A pool without threads runs them on the caller's thread. Every function always runs, because callers have recorded that it is
     under way, and would otherwise wait for it forever.
 

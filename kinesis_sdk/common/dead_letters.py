@@ -105,7 +105,7 @@ class History:
     def of(cls, headers: Mapping[str, bytes]) -> History | None:
         """Return the history of a set-aside record from its headers; None for another record, or if the origin is malformed.
 
-        A malformed or absent attempt counts as 1, another malformed value as absent.
+        A malformed or absent attempt counts as 1, any other malformed value as absent.
         """
         raw = headers.get(ORIGIN)
         origin = None if raw is None or len(raw) > 400 else Origin.parse(raw.decode("ascii", "replace"))

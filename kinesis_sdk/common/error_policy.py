@@ -36,7 +36,7 @@ class Failure:
         error: The error that it raised. A `SinkError` means that the store failed, and not the handler.
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
         attempts: Consecutive failed calls with exactly these records; 0 if this call also got other records and finished these.
-        halved: Whether they are a half of a call that was bisected.
+        halved: Whether these records are a half of a call that was bisected.
         in_a_row: Number of consecutive records of the shard, this one included, on which calls failed with errors of this class. A
             call that is repeated, or halved, counts once, by its first record. A successful call resets the number; setting a
             record aside does not.
@@ -54,7 +54,7 @@ class Retry:
     """Decision to deliver the records again.
 
     Attributes:
-        after: Seconds until then, 0 to 86,400, or pauses that grow with the consecutive failures of the shard (with
+        after: Seconds until the next delivery, 0 to 86,400, or pauses that grow with the consecutive failures of the shard (with
             ``concurrency``, of the partition key).
         together: Whether the records are delivered in one call. Otherwise, they are delivered in smaller calls from the second consecutive
             failure on.
@@ -85,7 +85,8 @@ class Halve:
 class SetAside:
     """Decision to pass a record to a hook; the record counts as processed when the hook returns.
 
-    With a sink, the position passes the record in the transaction that the hook gets, so either both take effect or neither does.
+    With a sink, the position passes the record in the transaction that the hook gets, so the hook's writes to it and the position take
+    effect together, or not at all.
 
     If the hook raises, the policy decides about the hook's error. For several records, the decision is a `Halve`; for the
     failure of a sink's store, a `Retry`.
@@ -109,7 +110,7 @@ Decision = Retry | Halve | SetAside | Stop
 class HandlerErrorPolicy(Protocol):
     """Decides what happens after a handler raised. An object of your own may be ``on_handler_error``.
 
-    No policy changes the outcome of `RestartShardError`, or of an error of a sink that a retry does not cure.
+    No policy changes the outcome of `RestartShardError`, or of a sink's error that a retry does not fix.
 
     A policy may have an attribute ``dead_letter``, a hook for records that an operator leaves out.
     """
@@ -228,7 +229,7 @@ class StopWorker:
             _check_hook(self.dead_letter)
 
     def decide(self, failure: Failure) -> Decision:
-        """Return what happens to the records of a failed call; no worker stops while a sink or an acknowledgement is missing."""
+        """Return what happens after a failed call: the worker stops, unless the sink failed or acknowledgements are missing."""
         waits = isinstance(failure.error, (SinkError, UnacknowledgedError))
         return Retry(DEFAULT_PAUSES) if waits else Stop()
 
@@ -301,12 +302,12 @@ class CircuitBreaker:
     An outage and consecutive poison records look the same. So after ``probes`` failures of the tried record, the other policy decides
     about it, and may set it aside; then the next record is tried. No record blocks a shard forever.
 
-    Views list the shard with a failing handler, and show "circuit open" before the error; the metric is
+    Views list the shard among those with a failing handler, and show "circuit open" before the error; the metric is
     ``CircuitOpen``.
 
     Attributes:
         policy: Decides while the circuit is closed.
-        failures: Records, or failed calls, in a row that open the circuit, 2 to 10,000. Before the circuit opens, fewer than this number
+        failures: Records, or failed calls, in a row that open the circuit, 2 to 10,000. Before the circuit opens, fewer records than this
             are set aside.
         of: Exception classes that may open the circuit; leave out those that a record can cause, if possible.
         first_pause: Maximum seconds of the first pause, 0.001 to 3600; it doubles with each failure, with jitter.

@@ -403,8 +403,7 @@ class RecordFailedError(ProducerError):
         partition_key: Partition key of the record; None if it has none.
         attempts: All attempts in order; the actual cause is the last attempt that is not an expiry.
         maybe_stored: With ``idempotent=True``, whether an attempt may have stored the record; None if unknown, and always None without
-            that setting.
-            To put the record again, use `Producer.put_again`.
+            that setting. To put the record again, use `Producer.put_again`.
     """
 
     def __init__(

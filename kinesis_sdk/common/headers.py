@@ -4,9 +4,9 @@ A header is a tag (field 4) of its user record: the tag's key is the name, its v
 written as base64, with `_BINARY` after the name, because the format's strings are UTF-8, and other readers would reject the whole
 aggregate.
 
-A user record with the same headers as the record before it in the aggregate has the tag `SAME_TAG` instead. Names of a letter and a
-digit belong to this package: `k1` is the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`). Tags of other
-programs whose keys are not valid names are not headers.
+A user record with the same headers as the record before it in the aggregate has the tag `SAME_TAG` instead. Names that consist of a
+letter and a digit belong to this package: `k1` is the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`). Tags of
+other programs whose keys are not valid names are not headers.
 """
 
 from __future__ import annotations

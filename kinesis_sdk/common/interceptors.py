@@ -42,7 +42,7 @@ class DeliveredBatch(Protocol):
 
 @dataclass(frozen=True)
 class OneRecord:
-    """The `DeliveredBatch` of a function of one record."""
+    """The `DeliveredBatch` of a function that takes one record."""
 
     records: Sequence[UserRecord]
     stream: StreamId

@@ -69,7 +69,7 @@ def _unescape(text: str) -> str:
 
 
 def closest_key(key: str, known: Collection[str]) -> str | None:
-    """Return the known key that ``key`` probably means, after another spelling or a typing error; None if there is none."""
+    """Return the known key that ``key`` is probably a typo or another spelling of; None if there is none."""
     # The prefix may have been forgotten: consumerName for fanoutConfig.consumerName.
     by_plain = {_plain(name.rpartition(".")[2]): name for name in known}
     by_plain |= {_plain(name): name for name in known}

@@ -37,7 +37,7 @@ class LineFile:
     Several processes may append to one file: each line is appended under an advisory lock of the file. If a crash truncates a line, the
     next append starts a new line. A file that was renamed or removed in between is created again.
 
-    The file is opened with the first line. The file is created with permissions for its owner only. An existing file is used only if
+    The file is opened when the first line is appended, and created with permissions for its owner only. An existing file is used only if
     it is a regular file of the effective user of this process, with one link and no permissions for other users (mode 0600); a
     symbolic link is not followed. There are no such checks on Windows.
 
@@ -95,8 +95,7 @@ class LineFile:
 
         Raises:
             KinesisSdkError: An error of the class ``failure``, if the line does not fit into ``max_bytes``, the file cannot be written or
-                must
-                not be used, or another process holds its lock.
+                must not be used, or another process holds its lock.
         """
         if self._process != os.getpid():
             # In a forked child, a thread of the parent may hold the lock.

@@ -31,7 +31,7 @@ def log_fields(
 
 
 def loggable(error: BaseException) -> BaseException:
-    """Return an error whose traceback can be logged: without the causes of errors of serialization.
+    """Return an error whose traceback can be logged: without the causes of serialization errors.
 
     A handler reads ``record.value``, and the library rejects the payload with a message that quotes it. `DeserializationError` has
     this error as its cause, for the application; a log line with the traceback would print the payload at each attempt. The error

@@ -85,15 +85,15 @@ class PageServer:
     Args:
         page: Returns the page of a path, which includes the query. Called on several threads at the same time; if it raises,
             the response is 500 and the error is logged.
-        host: Address to listen at.
-        port: Port to listen at; 0 picks a free port.
+        host: Address to listen on.
+        port: Port to listen on; 0 picks a free port.
         setting: Name of the setting that gives the port, for the error.
 
     Attributes:
-        port: Port that it listens at.
+        port: Port that it listens on.
 
     Raises:
-        ConfigError: If the server cannot listen at this address, for example because the port is in use.
+        ConfigError: If the server cannot listen on this address, for example because the port is in use.
     """
 
     def __init__(self, page: Callable[[str], Page], host: str, port: int, *, setting: str) -> None:

@@ -1,4 +1,4 @@
-"""Bound of listings that have pages."""
+"""Bound for listings that are read page by page."""
 
 from __future__ import annotations
 

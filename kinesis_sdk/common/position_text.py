@@ -70,8 +70,8 @@ def parse_position(
         text: The text, of up to 200 characters.
         field: Name of the setting, for the error.
         now: Epoch seconds, for times such as ``-15m``; None rejects them, so that the text always means the same time.
-        accepted: Types that the setting accepts: `AtSequence` for ``at:``, although with an index, the result is the `AfterSequence` of
-            the previous user record, and `AfterSequence` for ``after:``.
+        accepted: Types that the setting accepts: `AtSequence` for ``at:`` (with an index, the result is the `AfterSequence` of the
+            previous user record), and `AfterSequence` for ``after:``.
 
     Raises:
         ConfigError: If the text is not a position, or is a position of a type that is not accepted. The message names the accepted forms.
@@ -149,7 +149,7 @@ def format_position(position: Position) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text in small letters, for the patterns; empty if it is too long or has characters that no pattern accepts."""
+    """Return a text in lower case, for the patterns; empty if it is too long or has characters that no pattern accepts."""
     return text.strip().lower() if len(text) <= MAX_TEXT and text.isascii() else ""
 
 

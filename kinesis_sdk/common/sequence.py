@@ -64,9 +64,8 @@ class ExtendedSequenceNumber:
         sequence_number: Decimal sequence number, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``,
             ``SHARD_END``.
         sub_sequence_number: Position inside an aggregated record, from 0; 0 for a record that was not aggregated and for sentinels. A
-            negative number is the
-            position before all user records of the Kinesis record: reading begins exactly at that record. Only operators
-            write negative numbers; the Java KCL reads them in the same way.
+            negative number is the position before all user records of the Kinesis record: reading begins exactly at that record. Only
+            operators write negative numbers; the Java KCL reads them in the same way.
 
     Raises:
         TypeError: If the sequence number is not text.

@@ -1,4 +1,4 @@
-"""Serialisation for producer and consumer: the protocols, and user records that decode themselves.
+"""Serialization for producer and consumer: the protocols, and user records that decode themselves.
 
 The codecs are in `kinesis_sdk.serialization`; any object with these methods works.
 """
@@ -32,8 +32,7 @@ class Serializer(Protocol):
 
         Raises:
             Exception: If the value cannot be encoded; `put` then raises `SerializationError` with this exception as its cause. Errors of
-                this
-                package reach the caller of `put` unchanged.
+                this package reach the caller of `put` unchanged.
         """
         ...
 
@@ -59,9 +58,8 @@ class Deserializer(Protocol):
             data: Payload of a user record.
 
         Raises:
-            Exception: If the payload cannot be decoded. This exception becomes the cause of the error that
-                ``UserRecord.value``
-                raises: `SchemaUnavailableError` for a retryable error of this package or an error of AWS, otherwise `DeserializationError`.
+            Exception: If the payload cannot be decoded. This exception becomes the cause of the error that ``UserRecord.value`` raises:
+                `SchemaUnavailableError` for a retryable error of this package or an error of AWS, otherwise `DeserializationError`.
         """
         ...
 

@@ -1,6 +1,6 @@
 """The time at Kinesis, derived from its responses.
 
-`ServiceClock` ages records for metrics and health: a lower bound that needs no wall clock. `EstimatedServiceClock` gives
+`ServiceClock` gives the ages of records for metrics and health: a lower bound that needs no wall clock. `EstimatedServiceClock` gives
 the Spark reader a best estimate in epoch milliseconds, because its positions are timestamps of Kinesis. No decision compares
 the clocks of two machines.
 """
@@ -38,7 +38,7 @@ def response_date(metadata: Mapping[str, Any] | None) -> float | None:
 def skew_bounds(
     metadata: Mapping[str, Any] | None, sent: float, received: float
 ) -> tuple[float, float] | None:
-    """Return the lower and upper bound, by one response, of the seconds by which AWS's clock is ahead of this machine's.
+    """Return the lower and upper bound that one response gives for the seconds by which AWS's clock is ahead of this machine's.
 
     None if the response has no date.
 

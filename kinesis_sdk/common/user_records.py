@@ -55,7 +55,7 @@ class RecordRun(Protocol):
         ...
 
     def part(self, begin: int, end: int) -> RecordRun:
-        """Return consecutive user records, at least one, as a run of their own; sub-sequence numbers stay."""
+        """Return consecutive user records, at least one, as a run of their own; they keep their sub-sequence numbers."""
         ...
 
     @property

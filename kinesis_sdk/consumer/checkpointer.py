@@ -71,7 +71,7 @@ class Checkpointer:
         rng: Source of jitter.
         timeout: Maximum seconds for which one call retries.
         metrics: Metrics of the shard.
-        around: Returns a context manager around each write of a checkpoint, given its position; None for none.
+        around: Returns a context manager around each write of a checkpoint, given its position; None if the writes need none.
     """
 
     def __init__(

@@ -361,7 +361,7 @@ class RetrievalConfig:
                 check_text(f"retrieval.{name}", getattr(self, name), 1, 2048)
 
     def idle_times(self, *, billed: bool) -> tuple[float, float, float]:
-        """Return the seconds of the pause at the tip of a shard: first, minimum and maximum. ``billed``: each read is billed."""
+        """Return the seconds of the pause at the tip of a shard: first, minimum and maximum. ``billed`` is true if each read is billed."""
         usual = self.idle_time_between_reads
         least, most = self.min_idle_time_between_reads, self.max_idle_time_between_reads
         return (
@@ -484,7 +484,7 @@ class FailureConfig:
 
 
 def _told_of_groups(cls: type[_T]) -> type[_T]:
-    """Let the constructor's error for a field of a group name that group, because Python's own error does not."""
+    """Make the constructor's error for a field that belongs to a group mention the group, because Python's own error does not."""
     init: Any = cls.__init__
 
     @functools.wraps(init)

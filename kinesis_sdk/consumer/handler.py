@@ -311,7 +311,7 @@ Handler = Callable[[RecordBatch], CallbackResult] | type[RecordHandler] | Callab
 class HandlerSource:
     """Source of the handlers of a worker, one per shard and acquisition.
 
-    `auto_checkpoint` is true for functions: the worker checkpoints, because returning means processed.
+    `auto_checkpoint` is true for functions: the worker checkpoints, because a function that returns has processed its batch.
     """
 
     make: Callable[[], RecordHandler]

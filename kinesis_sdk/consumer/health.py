@@ -53,8 +53,7 @@ class ShardHealth:
         shard_id: Id of the shard.
         state: State of its shard consumer.
         oldest_unprocessed_millis: Age of the oldest unprocessed record in milliseconds: the lag to alert on. It is 0 if all records were
-            processed as of the last read, None if unknown. See the metric ``OldestUnprocessedRecordAge``
-            for its error.
+            processed as of the last read, None if unknown. `docs/metrics.md` describes how large the error of this age may be.
         read_lag_millis: Milliseconds by which the last read was behind the tip of the shard, as reported by Kinesis; None if it reported
             none. This excludes records that were read but not yet processed.
         seconds_since_progress: Seconds since the last successful fetch or delivery.
@@ -113,7 +112,7 @@ class WorkerHealth:
         renewal_overdue_seconds: Maximum seconds by which the renewal of a held lease is late; 0 while renewals succeed in time.
         failover_time: ``LeaseConfig.failover_time``.
         stuck_loops: Loops of the worker that have ended, or whose current call has taken more than ten minutes.
-        until: The moment at which the worker ends, in ISO 8601; None if it does not end by itself.
+        until: The moment up to which records are processed before the worker ends, in ISO 8601; None if it does not end by itself.
     """
 
     worker_id: str

@@ -106,7 +106,7 @@ class Worker:
         dynamodbstreams_client: boto3 client for DynamoDB Streams, used for a `DynamoDbStream` only; None creates one.
         session: Creates the clients: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`. None uses a new session.
         region_name: Region for created clients; None uses the region of the stream's ARN, otherwise the session's region.
-        endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
+        endpoint_url: Endpoint for created clients; None uses the endpoints of AWS.
         lease_store: Store of the leases, or its URL, as in ``LeaseTableConfig.lease_store``: ``"sqlite:///leases.db"``.
             None uses the DynamoDB table. With another store, the worker needs no DynamoDB and makes no call to it.
         metrics: Sink for metrics; None records nothing.
@@ -115,10 +115,10 @@ class Worker:
         worker_id: Unique id in the lease table, 1 to 1,024 characters; None uses ``host:pid:random``. With a stable id, a
             restarted worker resumes its leases at once. Two live workers must never share an id. The
             ``LeaseConfig.worker_group`` is prepended unless the id already starts with it.
-        until: The moment at which the worker ends by itself, with a clean stop: a datetime with a time zone, or ``"now"``, the
-            moment of the start by the clock of Kinesis. This worker and other workers with ``until`` process and checkpoint
-            the records that arrived before this moment, in every shard of the application. Each shard stops before its
-            first record that arrived at that moment or later. None: the worker runs until it is stopped.
+        until: The moment up to which records are processed before the worker ends by itself, with a clean stop: a datetime with a time
+            zone, or ``"now"``, the moment of the start by the clock of Kinesis. This worker and other workers with ``until`` process and
+            checkpoint the records that arrived before this moment, in every shard of the application. Each shard stops before its first
+            record that arrived at that moment or later. None: the worker runs until it is stopped.
         sink: Store in which the effects of a batch and the position of its shard change together, for example `SqlSink` or its
             URL ``"sqlite:///totals.db"``: each record takes effect exactly once. The handler gets an open transaction as
             ``RecordBatch.transaction``. A shard starts at the sink's position; the checkpoint of the lease may lag behind it.
@@ -127,7 +127,7 @@ class Worker:
         stop_timeout: Maximum seconds for a clean stop: in `run` after a signal or `request_stop`, in `stop`, and at the end of a
             ``with`` or ``async with`` block. Then the worker stops immediately, and its leases expire. 0 or more; None waits
             indefinitely.
-        health_port: Port at which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
+        health_port: Port on which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
             65,535. With 0, a free port is chosen; read it from the attribute of this name. None serves nothing.
         health_host: Address of the health endpoint. ``"0.0.0.0"`` lets Kubernetes reach it.
 
@@ -247,7 +247,7 @@ class Worker:
             AwsError: If the worker cannot work (no such stream, access denied, endpoint not reachable), at the start or
                 later.
             ConfigError: If the worker was already started.
-            ConsumerError: If the operating system gives no threads.
+            ConsumerError: If the operating system cannot start the threads of the worker.
             HandlerError: If the handler failed and ``on_handler_error`` is ``"stop"``.
         """
         with self._signals():
@@ -294,7 +294,7 @@ class Worker:
         Raises:
             AwsError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
             ConfigError: If the worker was already started.
-            ConsumerError: If the operating system gives no threads.
+            ConsumerError: If the operating system cannot start the threads of the worker.
         """
         if self._engine is not None:
             raise ConfigError("worker", self.worker_id, "a worker that was not started before")

@@ -28,7 +28,7 @@ class DeadLetters:
 
     Args:
         place: Location such as ``sqlite:///letters.db``, ``file:letters.jsonl``, ``stream:orders-dead`` or ``sqs:`` and the URL of a
-            queue, where a store is opened with the first record; or a `DeadLetterStore`.
+            queue, which is opened when the first record is kept; or a `DeadLetterStore`.
         application: Name of the application, at most 255 characters: letters of several applications may share a store.
         clock: Wall clock; replaced in tests.
 
@@ -66,8 +66,7 @@ class DeadLetters:
         return None
 
     def take(self, record: UserRecord, error: Exception) -> None:
-        """Keep a record and its error. For hooks that are called with both, such as ``kinesis_handler(dead_letter=letters.take)`` in
-        Lambda.
+        """Keep a record and its error, for hooks called with both: ``kinesis_handler(dead_letter=letters.take)`` in Lambda.
 
         Args:
             record: A record that a worker or a Lambda function delivered.

@@ -31,7 +31,7 @@ def table(metrics: Iterable[Metric]) -> str:
 
 
 def updated(document: str) -> str:
-    """Return a document with new tables between ``<!-- producer -->`` and ``<!-- end of producer -->``, and for the consumer."""
+    """Return a document with new tables between ``<!-- producer -->`` and ``<!-- end of producer -->``, and likewise for the consumer."""
     for name, metrics in _PARTS.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, rest = document.split(begin, 1)

@@ -6,7 +6,7 @@
 
 Waiting takes no thread. If the buffer is full, `put` registers a callback, which the engine calls when there may be room.
 Results arrive at the loop in groups, one group per PutRecords response, with one ``call_soon_threadsafe`` per group. The loop's thread
-runs the same code as `Producer.put`; it takes a few microseconds.
+runs the same code as `Producer.put`, which takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _BREATH = 256
 class AsyncProducer:
     """Puts user records into Kinesis streams from coroutines, with the guarantees of `Producer`.
 
-    It is bound to the first event loop that uses it, and to the next loop after that loop is closed. An AWS Lambda function
+    It is bound to the first event loop that uses it and, once that loop is closed, to the next one that does. An AWS Lambda function
     creates it once, outside its handler, and calls ``asyncio.run`` in each invocation, with ``await producer.flush()`` at
     the end.
 
     Args:
-        config: Configuration; ``put_timeout`` is the maximum time that `put` waits for room. The defaults if None.
+        config: Configuration; ``put_timeout`` is the maximum time that `put` waits for room. None uses the defaults.
         client: As for `Producer`.
         session: As for `Producer`.
         region_name: As for `Producer`.
@@ -67,7 +67,7 @@ class AsyncProducer:
         clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter; pass a seeded instance for reproducible runs.
 
-    The constructor creates a boto3 client, which reads files and takes some tenths of a second. Create the producer before the
+    The constructor creates a boto3 client, which reads files and takes a few tenths of a second. Create the producer before the
     loop runs, or pass a ``client``.
 
     Attributes:
@@ -127,7 +127,7 @@ class AsyncProducer:
         is not accepted.
 
         Returns:
-            A future on this loop; awaiting it returns the `PutResult` or raises `RecordFailedError`. Cancelling it (as
+            A future on the caller's event loop; awaiting it returns the `PutResult` or raises `RecordFailedError`. Cancelling it (as
             ``asyncio.wait_for`` does) does not cancel the record.
 
         Raises:

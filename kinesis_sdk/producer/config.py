@@ -58,9 +58,9 @@ class ProducerConfig:
     compression: Literal["zstd"] | None = None
     """Compress aggregates: ``zstd``, or None. Needs the extra ``zstd``, and readers that support it: this SDK with the same extra, or Java
     programs that add a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds the compressed size, on
-    average
-    and not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms count for ``max_buffered_bytes`` until
-    they are stored. No effect on streams that place records themselves, because their records are not aggregated."""
+    average and not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms count for
+    ``max_buffered_bytes`` until they are stored. No effect on streams that place records themselves, because their records are not
+    aggregated."""
 
     collection_max_count: int = MAX_REQUEST_RECORDS
     """Maximum Kinesis records in one PutRecords request, 1 to 500."""
@@ -108,21 +108,18 @@ class ProducerConfig:
     """Whether each record gets an identity, so that this SDK's readers recognize a record that the producer had to send again, and deliver
     it once; see `docs/repetitions.md`. Every record is then sent in an aggregate, even if it is the only one. If the outcome of an attempt
     is unknown, the record is sent again 4 s after the first attempt at the earliest. Needs the permission ``ListShards``, and has no
-    effect for
-    streams that place records themselves."""
+    effect for streams that place records themselves."""
 
     dedup_namespace: str | None = None
     """Namespace of each ``dedup_id`` of `Producer.put`, 1 to 128 characters, such as the name of the service. Records in different
     namespaces are different records, even if their names are equal. All producers that may put the same record need the same namespace.
-    With None, a
-    record must not have a ``dedup_id``. Needs ``idempotent=True``."""
+    With None, a record must not have a ``dedup_id``. Needs ``idempotent=True``."""
 
     dedup_secret: bytes | None = field(default=None, repr=False)
     """Key of the digest of each ``dedup_id``, 16 to 64 bytes. Without a secret, a program that may put records into the stream, and knows
     the namespace, key and ``dedup_id`` of a future record, can put another record with that name first; readers then leave out the real
-    record. All producers of
-    a namespace need the same secret; readers need none. If the secret changes, a record that is put with the old secret and again with the
-    new secret counts as two: it may be delivered twice, and is never lost. Needs ``dedup_namespace``."""
+    record. All producers of a namespace need the same secret; readers need none. If the secret changes, a record that is put with the old
+    secret and again with the new secret counts as two: it may be delivered twice, and is never lost. Needs ``dedup_namespace``."""
 
     max_user_record_size: int = 1024 * 1024
     """Maximum bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
@@ -139,8 +136,8 @@ class ProducerConfig:
     wire_format: Literal["json", "cbor"] = "json"
     """Encoding of PutRecords. With ``cbor``, which the AWS SDK for Java uses, requests with large Kinesis records (2 KiB and more on average,
     or 512 bytes without the extra ``fast``) take a quarter fewer bytes and two thirds of the CPU time; other requests are still sent as
-    JSON. The stored
-    records are the same. This encoding has not been tested on AWS yet, and not every endpoint supports it; see `docs/endpoints.md`."""
+    JSON. The stored records are the same. This encoding has not been tested on AWS yet, and not every endpoint supports it; see
+    `docs/endpoints.md`."""
 
     request_timeout: float = 6.0
     """Seconds to wait for a response, 0.1 to 600. The records of a request that times out may have been stored."""

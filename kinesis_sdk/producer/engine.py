@@ -6,7 +6,7 @@
 | `SharedState` | the lock, the pipelines, the accounting of the buffer: what callers and threads share |
 | `IoLoop` | the threads: when to wake, what to send |
 | `Completion` | the end of records: hooks, metrics, futures, room, callbacks |
-| `ReentryGuard` | which calls could not end, and are rejected |
+| `ReentryGuard` | which calls would never end, and are rejected |
 
 Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise errors. So callers' threads do
 as little as possible: they request flushes and room from the I/O loop, and an `accept` that was interrupted is undone.
@@ -119,7 +119,7 @@ class Engine:
         timeout: float | None,
         kind: type[PendingRecord] = PendingRecord,
     ) -> PendingRecord:
-        """Take ownership of a plain record of a ``kind``: it will end with a result or a failure.
+        """Take ownership of a plain record of a ``kind``: the record will end with a result or a failure.
 
         Wait at most ``timeout`` seconds for room; None waits as long as it takes. Without room, raises `BufferFullError`.
         """
@@ -337,7 +337,7 @@ class Engine:
             self._shared.check_open()
 
     def rejected_for_size(self, pipeline: StreamPipeline) -> None:
-        """Note a record above its stream's known size limit, because the limit may have been raised in the meantime."""
+        """Note that a record exceeds its stream's known size limit, because the limit may have been raised in the meantime."""
         self._reentry.check_not_interrupted()
         with self._lock:
             pipeline.topology.doubt_rarely(self._now())
@@ -514,7 +514,7 @@ class Engine:
         count: int,
         kept: Sequence[BufferedRecord] = (),
     ) -> None:
-        """Undo an interrupted `accept`: its record does not exist, all others do.
+        """Undo an interrupted `accept`: remove its record, and keep all others.
 
         ``held`` and ``count`` are the bytes and records that were charged before; the lock has been held since, so they are still right.
         ``kept`` are records of the same call that stay accepted.

@@ -67,7 +67,7 @@ class ProducerInterceptor:
         Called on the thread on which `on_put` is called. Errors of this method are logged.
 
         Args:
-            put: The record as it was put, after all `on_put`.
+            put: The record that the last interceptor's `on_put` returned.
             record: Its future.
         """
 
@@ -80,8 +80,7 @@ class ProducerInterceptor:
         If the call fails as a whole, the context manager gets the error.
 
         Called on several threads of the producer at a time; while a thread is in the method, it sends no other request. An exception from
-        the context
-        manager is logged and otherwise ignored. The context manager cannot suppress an error of the call.
+        the context manager is logged and otherwise ignored. The context manager cannot suppress an error of the call.
         """
         return nullcontext()
 
@@ -103,7 +102,7 @@ class Interceptors:
         self._errors = CountingLogThrottle(_LOGGER, logging.ERROR)
 
     def put(self, put: Put) -> Put:
-        """Pass a record through all `on_put`. Errors of an interceptor are raised."""
+        """Pass a record through the `on_put` methods of all interceptors. Their errors are raised."""
         for one in self._interceptors:
             put = one.on_put(put)
             if not isinstance(put, Put):

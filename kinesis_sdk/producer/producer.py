@@ -120,8 +120,7 @@ class Producer:
         on_record_failed: Called with a `FailedRecord` for every record that fails, whichever method put it, and for records left at
             `close`, while they still have their payloads; for example a `FileSpool`.
         metrics: Sink for the KPL's metrics, from `kinesis_sdk.metrics` or your own; the producer does not close it. None means CloudWatch
-            in the
-            client's region, unless ``metrics_level`` is ``none`` (the default).
+            in the client's region, unless ``metrics_level`` is ``none`` (the default).
         interceptors: Called around each record and each request, in the given order; see `ProducerInterceptor`.
         clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter; pass a seeded instance for reproducible runs.
@@ -211,9 +210,9 @@ class Producer:
         Args:
             stream: Stream name or ARN. Always use either the name or the ARN for a stream. The producer cannot know that both mean the
                 same stream, so the name and the ARN have separate rate limits, and separate orders in ordered mode.
-            partition_key: 1 to 256 characters; None for a record without a partition key, which only streams accept that place records
-                themselves (record distribution AUTO). The record waits until the producer knows how the stream places records; if by
-                partition key, the record fails with the code ``PartitionKeyRequired``.
+            partition_key: 1 to 256 characters; None for a record without a partition key, which only streams that place records
+                themselves (record distribution AUTO) accept. The record waits until the producer knows how the stream places records; if
+                it places them by partition key, the record fails with the code ``PartitionKeyRequired``.
             data: Payload, up to the stream's record size limit together with the key; may be empty. With a ``serializer``, the
                 value that it encodes, on this thread.
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that determines the shard of the record instead of its partition key.
@@ -222,10 +221,10 @@ class Producer:
                 several processes, this SDK's readers deliver only the first. Each put of a name renews its window.
             dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
             headers: Names with values, which readers get as ``record.headers``: at most 64, and 8,192 bytes in all, including 5 to 7 bytes
-                for each header. A name has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not a letter and a
-                digit. A value is text or bytes; readers get bytes. A record with headers is sent in an aggregate, even if it is the only
-                one. Streams that place records themselves (record distribution AUTO) do not support headers: the record fails with the
-                code ``HeadersImpossible`` if the producer learns this after the call.
+                for each header. A name has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not just a letter
+                and a digit. A value is text or bytes; readers get bytes. A record with headers is sent in an aggregate, even if it is the
+                only one. Streams that place records themselves (record distribution AUTO) do not support headers: the record fails with
+                the code ``HeadersImpossible`` if the producer learns this after the call.
 
         Returns:
             A `concurrent.futures.Future`; ``result()`` gives the `PutResult` or raises `RecordFailedError`.
@@ -301,7 +300,7 @@ class Producer:
         return record
 
     def _is_plain(self, pipeline: StreamPipeline) -> bool:
-        """Return whether a record of a stream that is put without options needs no `Put`."""
+        """Return whether records that are put into a stream without options need no `Put`."""
         return pipeline.serializer is None and self._interceptors is None
 
     def _intercepted(self, put: Put) -> Put:
@@ -314,8 +313,8 @@ class Producer:
     def _put_named(self, put: Put, *, first: int | None, again: bool) -> PendingRecord:
         """`put` for a named record whose caller knows about earlier attempts.
 
-        ``first`` is a time at Kinesis before any attempt began, see `Identity.first`; None if unknown. Any other attempt must then wait until
-        `FIRST_HOLD_OFF` seconds after it began. ``again`` is true if the record may have been put before.
+        ``first`` is a time at Kinesis before any attempt began, see `Identity.first`; None if unknown. Any other sender must then wait
+        until `FIRST_HOLD_OFF` seconds after its own start. ``again`` is true if the record may have been put before.
         """
         return self._accept_put(put, timeout=self._put_timeout, first=first, again=again)
 
@@ -388,8 +387,8 @@ class Producer:
 
         Args:
             stream: Stream name or ARN.
-            records: ``(partition_key, data)``, ``(partition_key, data, explicit_hash_key)``,
-                ``(partition_key, data, explicit_hash_key, dedup_id)`` or a `Put` of this stream each, as for `put`.
+            records: Tuples ``(partition_key, data)``, with an ``explicit_hash_key`` and a ``dedup_id`` as optional third and fourth
+                values, or a `Put` of this stream; the values are as for `put`.
             dedup_window: As for `put`; applies to tuples with a ``dedup_id``.
 
         Returns:
@@ -397,8 +396,7 @@ class Producer:
 
         Raises:
             PutManyError: If a record was not accepted, or the iterable raised an error. Its cause is the error that `put` would have
-                raised. Each
-                record waits for room for at most ``put_timeout``.
+                raised. Each record waits for room for at most ``put_timeout``.
             ConfigError: If ``stream`` is neither a name nor an ARN.
             ProducerClosedError: If the producer is closed before the first record.
         """
@@ -465,8 +463,8 @@ class Producer:
 
         Returns:
             Number of these records without a final result, or with callbacks that have not run. 0 means that all are stored or have
-            failed: their futures are final, the failure hooks have run, and so have all callbacks that were added before the end
-            of their record.
+            failed: their futures are final, the failure hooks have run, and so have all callbacks that were added before their record had
+                its final result.
 
         Raises:
             ProducerClosedError: If the producer is closed.

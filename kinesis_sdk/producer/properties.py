@@ -114,7 +114,7 @@ class KplProperties:
 
 
 def _boolean(key: str, value: str, _adjusted: list[tuple[str, str]]) -> bool:
-    # Java reads everything but "true" as false, so a typing error would silently switch a feature off.
+    # Java reads everything but "true" as false, so a typo would silently switch a feature off.
     text = value.strip().lower()
     if text not in {"true", "false"}:
         raise ConfigError(key, value, "true or false")

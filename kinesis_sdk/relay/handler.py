@@ -199,7 +199,7 @@ class _Call:
         self._finish(error)
 
     async def run_async(self, records: Iterable[UserRecord]) -> None:
-        """As `run`, but in a thread where it may block: a put until there is room, the wait for results until Kinesis responds."""
+        """As `run`. Puts may block until there is room, and waits for results until Kinesis responds, so both run in a thread."""
         error: BaseException | None = None
         try:
             for record in records:

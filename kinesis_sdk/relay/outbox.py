@@ -80,7 +80,7 @@ class Outbox:
     shard's transactions, and gives each record an id by which readers that use this SDK recognize a second copy and leave it out.
 
     Args:
-        database: SQLAlchemy URL, or an engine, of the sink's database.
+        database: SQLAlchemy URL of the sink's database, or an engine for it.
         name: Name of the outbox, 1 to 100 characters; several outboxes may share a table, and outboxes with the same ``dedup_namespace``
             need different names.
         table: Name of the table, which is created if it is missing.

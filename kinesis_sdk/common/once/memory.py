@@ -1,7 +1,7 @@
 """Memory of a reader of one shard: the runs that it has read, as a cache of the stream that is bounded in time and bytes.
 
-The memory has two uses. If the memory has a copy, any copy at a later position is a repetition. The memory has every copy since
-`RunMemory.since`, so a missing copy was not stored in that period.
+The memory has two uses. If it has a copy of a record, any copy at a later position is a repetition. It has every copy since
+`RunMemory.since`, so a copy that it lacks was not stored in that period.
 
 Each entry has its position. After a failed delivery, a reader reads again records that the memory already has. Without positions, the
 reader would treat each of these records as a repetition of itself and lose it.
@@ -196,7 +196,7 @@ class Segment:
         return names + len(self._runs) + self._copies
 
     def is_full_at(self, arrival: int | None) -> bool:
-        """Return whether an aggregate with this arrival belongs into the next segment."""
+        """Return whether an aggregate with this arrival belongs in the next segment."""
         return (
             self.size >= self._max_bytes
             or len(self._names) >= _DICT_IS_FULL
@@ -342,7 +342,7 @@ class Segment:
         return index << _SUB_BITS | (sub if is_there else 0)
 
     def has_name(self, key: bytes, sequence: int, sub: int, since: float) -> bool:
-        """Return whether a named record has a copy before a position that arrived at ``since`` or later."""
+        """Return whether a named record has a copy that lies before a position and arrived at ``since`` or later."""
         place = self._place_of(key)
         if place is None:
             return False
@@ -354,7 +354,7 @@ class Segment:
         return index >= 0 and self._arrivals[several[index] >> _SUB_BITS] >= since
 
     def parts(self, key: bytes, wanted: Part, sequence: int, sub: int, since: float) -> Iterator[Part]:
-        """Yield the parts of a run with a copy before a position that arrived at ``since`` or later; they are disjoint."""
+        """Yield the parts of a run with a copy that lies before a position and arrived at ``since`` or later; they are disjoint."""
         known = self._runs.get(key)
         if known is None:
             return
@@ -537,7 +537,7 @@ class RunMemory:
         """Add an aggregate of one unnamed run that was read from the shard; a fast path for `begin` and `add_run`.
 
         ``since`` is the arrival since which earlier runs with the key matter. Return False, with nothing added, if there may be
-        an equal run, or if the aggregate belongs into the next segment.
+        an equal run, or if the aggregate belongs in the next segment.
         """
         if self._sealed_newest >= since and self.has_run(key, since):
             return False
@@ -597,7 +597,7 @@ class RunMemory:
     def shortage(self, since: int) -> Shortage | None:
         """Return the shortage if copies since a time are missing because of too few bytes; otherwise None.
 
-        The moment must be before `since` of the memory.
+        The argument must be before the memory's own `since`.
         """
         newest = max(self._open.newest, self._sealed_newest)
         if since >= self._short_until or newest == NEVER or newest <= self.since:
@@ -634,7 +634,7 @@ class RunMemory:
         self._fit()
 
     def reach(self, distance: int, arrival: int) -> None:
-        """Keep entries longer: a suspect was searched for ``distance`` milliseconds before its ``arrival``."""
+        """Keep entries longer, because the search for a suspect's copies went back ``distance`` milliseconds from its ``arrival``."""
         if arrival - self._reach_at > KEPT_MILLIS:
             self._reach = 0
         # Distances vary. A shorter distance must not let the memory forget copies that the next longer distance needs.
@@ -642,7 +642,7 @@ class RunMemory:
             self._reach, self._reach_at = max(self._reach, distance), arrival
 
     def has_name(self, key: bytes, sequence: int, sub: int, since: float) -> bool:
-        """Return whether a named record has a copy before a position that arrived at ``since`` or later."""
+        """Return whether a named record has a copy that lies before a position and arrived at ``since`` or later."""
         if self._open.has_name(key, sequence, sub, since):
             return True
         return any(
@@ -651,7 +651,7 @@ class RunMemory:
         )
 
     def parts(self, key: bytes, wanted: Part, sequence: int, sub: int, since: float) -> list[Part]:
-        """Return the parts of a run with a copy before a position that arrived at ``since`` or later; they may overlap."""
+        """Return the parts of a run with a copy that lies before a position and arrived at ``since`` or later; they may overlap."""
         found = [*self._open.parts(key, wanted, sequence, sub, since)]
         for segment in self._sealed:
             if segment.newest >= since:
@@ -671,7 +671,7 @@ class RunMemory:
         )
 
     def has_equal_name(self, key: bytes, sequence: int, since: float, digest: bytes) -> bool:
-        """Return whether an equal aggregate before a sequence number has the named record, since an arrival."""
+        """Return whether an equal aggregate before a sequence number has the named record; segments older than ``since`` do not count."""
         return self._open.has_equal_name(key, sequence, digest) or any(
             segment.newest >= since and segment.has_equal_name(key, sequence, digest)
             for segment in self._sealed

@@ -89,7 +89,7 @@ class Pieces:
         return size + _COPY_BYTES if size else 0
 
     def parts(self, wanted: Part, limit: int, since: float) -> Iterator[Part]:
-        """Yield the parts of a run with a copy before ``limit`` that arrived at ``since`` or later; disjoint, in order."""
+        """Yield the parts of a run with a copy that lies before ``limit`` and arrived at ``since`` or later; disjoint, in order."""
         first, last = wanted
         for number in range(first >> _BLOCK_BITS, (last >> _BLOCK_BITS) + 1):
             block = self._blocks.get(number)

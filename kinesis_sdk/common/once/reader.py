@@ -2,8 +2,8 @@
 
 A producer that got no response sends its records again, so a record may be stored several times. A copy is *valid* if its whole aggregate
 belongs to the shard where it is stored. The valid copies of a record lie on one path of shards, each the child of the shard
-before it. **The first valid copy is the record, and readers drop every other copy.** The stream alone determines the first copy, not on
-the reader, its start or its batches, so no state is needed except the checkpoint.
+before it. **The first valid copy is the record, and readers drop every other copy.** The stream alone determines the first copy, not the
+reader, its start or its batches, so no state is needed except the checkpoint.
 
 Nearly every record arrives so soon after its date that it can only be the first copy, and is delivered. Records that are late or marked
 as repeated are *suspects*. The reader searches its memory for their earlier copies and, if the memory is too short, the stream.
@@ -34,7 +34,7 @@ users = users.without(decision.dropped)
 ```
 
 A reader decides the same wherever it begins; its start only affects the number of suspects to look up.
-For Spark, make a reader for each range with ``drops_equal=False``, and pass the driver's list of shards to `LookUp.listed`
+For Spark, create a reader for each range with ``drops_equal=False``, and pass the driver's list of shards to `LookUp.listed`
 instead of listing the shards in each task.
 """
 
@@ -125,7 +125,7 @@ class ReadShard(NamedTuple):
     Attributes:
         shard_id: The shard.
         since_millis: Arrival at which to begin (``AT_TIMESTAMP``), in milliseconds since 1970; None begins at the oldest record.
-        limit: Useful maximum of records to request in one call; None for any number.
+        limit: Maximum number of records that are useful in one call; None for any number.
     """
 
     shard_id: str
@@ -194,7 +194,7 @@ class _Copies:
         self._pieces.setdefault(key, Pieces()).add(first, last, copy)
 
     def parts(self, key: bytes, run: Run, limit: int, since: int) -> Iterable[Part]:
-        """Return the parts of a run with a copy before ``limit`` that arrived at ``since`` or later; they are disjoint."""
+        """Return the parts of a run with a copy that lies before ``limit`` and arrived at ``since`` or later; they are disjoint."""
         wanted = run.number, run.number + run.count - 1
         if run.flags & NAMED:
             return [wanted] if has_copy(self._names.get(key, []), limit, since) else ()
@@ -864,7 +864,7 @@ class LookUp:
 
     @property
     def _horizon(self) -> int:
-        """Arrival of a shard's record: if it is earlier than this, the shard's parents do not matter."""
+        """Arrival before which a record of a shard shows that the shard's parents do not matter."""
         return self.since_millis - EARLY_MILLIS
 
     @property
@@ -935,7 +935,7 @@ class LookUp:
         self.step = None
 
     def remember(self, memory: RunMemory) -> None:
-        """Add the copies that were read to a memory that begins where the look-up ended, as far as it has room."""
+        """Add the copies that were read to a memory that begins where the look-up ended, as far as the memory has room."""
         copies = self._copies
         if self.is_refused or self.over_budget is not None:
             return

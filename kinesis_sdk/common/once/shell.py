@@ -59,7 +59,7 @@ def carry_out(
     shards: Iterable[Shard] | None = None,
     seconds: float | None = None,
 ) -> None:
-    """Make the calls of a look-up, and wait for them. Failures are retried for a minute, or until the time has passed.
+    """Make the calls of a look-up, and wait for them. Failures are retried for a minute, or until ``seconds`` have passed.
 
     Args:
         look_up: The look-up.
@@ -95,7 +95,7 @@ def carry_out(
 
 
 class _Calls:
-    """Calls that are retried until the time has passed; ``seconds`` limits all calls together, None means no limit."""
+    """Calls that are retried until ``seconds`` have passed, for all calls together; None means no limit."""
 
     def __init__(self, clock: Clock, sleep: Callable[[float], None], seconds: float | None) -> None:
         self.clock: Clock = clock

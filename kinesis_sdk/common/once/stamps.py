@@ -35,10 +35,9 @@ Rules:
 
 - A fresh record gets an incarnation, a number and a date each time it is sent: a failed attempt that certainly stored nothing leaves no trace.
 - The incarnation is drawn for each request and never continued. A process image may run twice (a restored virtual machine, CRIU,
-  SnapStart), and no clock reveals to a process that it was copied. If two copies continued from one state, they would give one identity to
-  two
-  records, and readers would drop one of these records. A record that is HELD in the image is repeated by both processes with one identity,
-  because it is one put.
+  SnapStart), and no clock reveals to a process that it was copied. If two copies continued from one state, they would give one identity
+  to two records, and readers would drop one of these records. A record that is HELD in the image is repeated by both processes with one
+  identity, because it is one put.
 - The date is never later than the time at Kinesis of any attempt with this identity. At least `HOLD_OFF` seconds of the monotonic clock
   pass between the first such attempt and the second. So a copy that arrives before the date plus the hold-off is the first
   copy, and readers need no look-up for it.

@@ -264,7 +264,7 @@ def is_unmarked(value: str, user_records: int) -> bool:
         user_records: Number of user records in the aggregate.
 
     Returns:
-        It is False for a few tables of this kind as well, which `decode_table` then checks.
+        The result is also False for a few tables of this kind, which `decode_table` then checks.
     """
     return (
         # The count, the hold-off and the flags are in these characters. The second one also has a part of the incarnation.
@@ -288,7 +288,7 @@ def _unmarked_head(user_records: int) -> str | None:
 
 
 def decode_unmarked(values: Sequence[str]) -> Iterator[tuple[int, int, bytes, int]]:
-    """Yield, for each value that `is_unmarked`, its hold-off, date, incarnation and date as 14 bytes, and number."""
+    """Yield for each value (see `is_unmarked`): its hold-off, its date, incarnation and date together as 14 bytes, and its number."""
     tables = a2b_base64("".join(values).encode("ascii").translate(_STANDARD_ALPHABET))
     for head, key, high, low in _UNMARKED.iter_unpack(tables):
         yield head >> 4 & 0xF, int.from_bytes(key[INCARNATION_SIZE:], "big"), key, high << 32 | low

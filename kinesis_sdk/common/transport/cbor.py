@@ -5,8 +5,7 @@ number of milliseconds with tag 1, where RFC 8949 has seconds. Requests have the
 length, strings of definite length.
 
 The library cbor2 would cost as much for records: it makes a dict of each record, and calls Python for each time value. `decode` needs no
-library,
-and bounds its result: records, members of a record, levels, and all other values.
+library, and bounds its result: records, members of a record, levels, and all other values.
 """
 
 from __future__ import annotations

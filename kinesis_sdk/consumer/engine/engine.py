@@ -85,7 +85,7 @@ class ConsumerEngine:
         application_name: Dimension of all metrics, and default name of the registered consumer for enhanced fan-out.
         metrics: Sink for metrics; None records nothing.
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without such workers.
-        until: The moment at which the worker ends, see `Worker`; None if it does not end by itself.
+        until: The moment up to which records are processed before the worker ends, see `Worker`; None if it does not end by itself.
         sink: Store in which effects and positions change together, see `Worker`; None without a sink.
 
     Attributes:

@@ -158,7 +158,7 @@ class TipIdle:
         )
 
     def heeds(self, hint: float) -> bool:
-        """Return whether a hint of this time makes the shard due earlier."""
+        """Return whether a hint at this time makes the shard due earlier."""
         return max(self._read_at, self._deaf_until) < hint < self._regular
 
     def read(self, now: float, records: int) -> None:

@@ -16,8 +16,8 @@ them would cause an early scan, which would use up the capacity without a result
 
 **Renewals.** The KCL renews every ``failover_time / 3 - epsilon``. The sparse schedule renews half as often and uses the
 remaining third to repeat failed writes: calls time out early enough that three attempts fit before the lease expires, and the KCL makes
-the same number in a failover time. As a cost, leases survive an unreachable table for only a third of the failover time, instead of two
-thirds. If you expect longer outages, set a longer failover time or the KCL's schedule.
+the same number in a failover time. The drawback: leases survive an unreachable table for only a third of the failover time, instead of
+two thirds. If you expect longer outages, set a longer failover time or the KCL's schedule.
 """
 
 from __future__ import annotations

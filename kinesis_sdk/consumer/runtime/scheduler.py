@@ -46,8 +46,7 @@ class Scheduler:
         # Tasks that wait for a time: not those that run, nor those that only `wake` starts.
         self._due: DueTimes[Task] = DueTimes()
         self._tasks: set[Task] = set()
-        # Last result of `dispatch`; minus infinity while `dispatch` runs, because it finds all that becomes due
-        # meanwhile.
+        # Last result of `dispatch`; minus infinity while `dispatch` runs, because it finds everything that becomes due in the meantime.
         self._next = -_NEVER
 
     def add(self, step: Step, run: Run | None = None) -> Task:

@@ -21,10 +21,9 @@ class BatchSize:
     next call. Three consecutive successes double the next call, up to the limit.
 
     **Bound.** Suppose that S calls succeed, or make progress before they fail (see `got_on`). These calls double the size at most S / 3
-    times, so
-    for a limit of L the size is halved at most ``S / 3 + log2 L + 1`` times. Each run of failures begins with a failure that does not
-    halve the size, and there are at most S + 1 runs. So at most ``4/3 S + log2 L + 2`` calls with more than one record fail. Failures of
-    calls with a single record are due to that record. S is at most the number of records.
+    times, so for a limit of L the size is halved at most ``S / 3 + log2 L + 1`` times. Each run of failures begins with a failure that
+    does not halve the size, and there are at most S + 1 runs. So at most ``4/3 S + log2 L + 2`` calls with more than one record fail.
+    Failures of calls with a single record are due to that record. S is at most the number of records.
 
     Attributes:
         limit: Maximum records of a call; None, as an argument, for any number.

@@ -9,7 +9,7 @@ from kinesis_sdk.common.response_header import ResponseHeader
 
 
 class HoldBack:
-    """Release of each record a fixed time after its arrival at Kinesis.
+    """Releases each record a fixed time after its arrival at Kinesis.
 
     Arrival times are by the clock of Kinesis; `ServiceClock`, which is never ahead, converts them to this process's monotonic clock. So
     a record may be released late by the error of that clock, and never early, regardless of the wall clocks of machines.

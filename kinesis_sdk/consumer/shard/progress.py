@@ -108,9 +108,9 @@ class ShardProgress:
     def _oldest_age(self, now: float) -> float | None:
         """Return the seconds since the oldest unprocessed record arrived at Kinesis.
 
-        For records that were read, `ArrivalTimes` has the time. For records not yet read, the last response gives an upper
-        bound: its lag plus the time since. At the tip, no record is known to wait, so the age is 0 while responses arrive as often as from
-            an idle shard. The age is None before the first read, or if Kinesis reports no lag.
+        For records that were read, `ArrivalTimes` has the time. For records not yet read, the last response gives an upper bound: its lag
+        plus the time since. At the tip, no record is known to wait, so the age is 0 while responses arrive as often as from an idle shard.
+        The age is None before the first read, or if Kinesis reports no lag.
         """
         delivery, reader = self.delivery, self.reader
         if delivery is not None and not delivery.lanes.is_empty:

@@ -66,7 +66,7 @@ class ShardRuntime:
         sleep: Waits between two attempts of a checkpoint, in seconds.
         run_step: Runs a call of a handler now or soon, on any thread.
         run_async: Starts an awaitable on the event loop of the worker and reports its outcome.
-        until: The moment at which the worker ends; None if it does not end by itself.
+        until: The moment up to which records are processed before the worker ends; None if it does not end by itself.
         sink: Store in which effects and positions change together; None without a sink.
     """
 

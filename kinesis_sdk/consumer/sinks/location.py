@@ -16,7 +16,7 @@ _URL = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9_]+)?://", re.ASCII)
 
 
 def sink_at(field: str, given: AnySink | str) -> AnySink:
-    """Return a sink, or the sink of a URL of SQLAlchemy: an `AsyncSqlSink` if its driver is asynchronous.
+    """Return a sink, or the sink of a SQLAlchemy URL: an `AsyncSqlSink` if the URL's driver is asynchronous.
 
     Raises:
         ConfigError: If ``given`` is neither a sink nor a URL; the message names ``field``.

@@ -233,7 +233,7 @@ class S3Store:
             raise self._error(error, "PutObject") from error
 
     def change(self, name: str, tag: str | None, content: bytes) -> str | None:
-        """PutObject with a condition. If the client retries by itself, its own first attempt may fail the condition."""
+        """PutObject with a condition. If the client retries by itself, its own first attempt may have made the condition false."""
         condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
         try:
             done = self._client.put_object(
@@ -340,7 +340,7 @@ class ObjectContent:
     ```
 
     The object is named after the first record that is written: ``application/stream/shard/sequence number-sub-sequence number``.
-    A batch for which nothing is written makes no object.
+    A batch for which nothing is written creates no object.
     """
 
     def __init__(self) -> None:
@@ -506,7 +506,7 @@ class ObjectSink:
         name, content = _row_name(key), changed.encode()
         new = self.store.change(name, tag, content)
         if new is None:
-            # If a client retries after a lost response, the row that its first attempt stored fails the condition.
+            # If a client retries after a lost response, the row that its first attempt stored makes the condition false.
             found = self.store.get(name)
             if found is not None and found[0] == content:
                 return found[1]

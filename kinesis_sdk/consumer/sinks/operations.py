@@ -32,7 +32,7 @@ def set_position(
     position. If the shard had ended, set its lease back as well (``kinesis-sdk leases rewind``), because a finished lease is not processed.
 
     Args:
-        sink: The sink; for an `AsyncSqlSink` a `SqlSink` of the same database.
+        sink: The sink; instead of an `AsyncSqlSink`, a `SqlSink` on the same database.
         key: Key of the shard's row.
         position: Last user record whose effects remain.
         change_effects: Called with the handle of the transaction; restores the effects that were valid at that position.

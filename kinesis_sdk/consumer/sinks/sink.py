@@ -53,7 +53,7 @@ class SinkTransaction(Protocol):
     handle: Any
 
     def commit(self, row: SinkRow) -> bool:
-        """Make the effects durable and change the row, both or neither. The transaction is over, also after an error.
+        """Make the effects durable and change the row, atomically. The transaction is over, even after an error.
 
         Args:
             row: The new row.

@@ -87,7 +87,7 @@ class SqlTransaction:
 
 
 class SqlSink:
-    """A `Sink` in a SQL database, by SQLAlchemy Core (extra ``sql``).
+    """A `Sink` in a SQL database, through SQLAlchemy Core (extra ``sql``).
 
     ```python
     sink = SqlSink("sqlite:///totals.db")
@@ -112,7 +112,7 @@ class SqlSink:
     the session after ``idle_timeout``. In SQLite, such a process blocks all writers until it ends.
 
     Args:
-        database: A URL of SQLAlchemy, or an engine.
+        database: A SQLAlchemy URL, or an engine.
         table: Name of the table with the positions.
         schema: Schema of the database that holds the table; None is the default schema.
         idle_timeout: PostgreSQL: maximum seconds between two statements of the handler's transaction, for example while it calls
@@ -382,7 +382,7 @@ class AsyncSqlSink:
     anywhere else in the process.
 
     Args:
-        database: A URL of SQLAlchemy with an asynchronous driver, for example ``postgresql+psycopg://…``, ``postgresql+asyncpg://…`` or
+        database: A SQLAlchemy URL with an asynchronous driver, for example ``postgresql+psycopg://…``, ``postgresql+asyncpg://…`` or
             ``sqlite+aiosqlite:///totals.db``, or an engine of ``create_async_engine``.
         table: Name of the table with the positions.
         schema: Schema of the database that holds the table; None is the default schema.

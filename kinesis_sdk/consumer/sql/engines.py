@@ -30,7 +30,7 @@ def open_engine(
 
     Args:
         field: Name of the setting, for errors.
-        database: URL of SQLAlchemy, for example ``sqlite:///totals.db`` or ``postgresql+psycopg://host/database``, or an engine.
+        database: SQLAlchemy URL, for example ``sqlite:///totals.db`` or ``postgresql+psycopg://host/database``, or an engine.
         timeout: Seconds after which a statement, or the wait for a connection, fails. None waits 30 s for another writer of SQLite; with
             other databases, the driver decides. The user's engine keeps its own timeouts.
         sets_journal: Whether SQLite should keep a write-ahead log, which changes the file. A tool that only reads must not

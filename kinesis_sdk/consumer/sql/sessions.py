@@ -10,8 +10,7 @@ worker B   takes the lease ── claim: write the row ── end the sessions w
 ```
 
 - *The mark* is a shared advisory lock on the shard. Each transaction of the shard holds the mark, and no transaction ever waits for it.
-  Once
-  a worker has written the shard's row, all other sessions with the mark belong to earlier owners, and can no longer commit.
+  Once a worker has written the shard's row, all other sessions with the mark belong to earlier owners, and can no longer commit.
 - *Only sessions that wait for their process* for `_PATIENCE` seconds are ended. A session in which the server works (a long statement, a
   commit that waits for a replica) is not ended.
 - *The limit* (``idle_in_transaction_session_timeout``) is for stopped processes whose shards no worker takes. The limit alone does not

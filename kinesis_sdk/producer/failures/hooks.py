@@ -64,7 +64,7 @@ class FailureHooks:
         self._unhandled = CountingLogThrottle(_LOGGER, logging.ERROR)
 
     def notify(self, stream: StreamId, settled: Iterable[Settled]) -> None:
-        """Call the hooks. Call this before the futures are final, which releases the payloads."""
+        """Call the hooks. Call this before the futures become final, because the payloads are released then."""
         for records, stored, error, *_ in settled:
             if stored is None and error is not None:
                 for record in records:

@@ -1,4 +1,4 @@
-"""File for failed records, and a reader to put them again.
+"""File for failed records, and a reader with which they can be put again.
 
     with Producer(on_record_failed=FileSpool("unsent.jsonl")) as producer:
         ...
@@ -76,10 +76,10 @@ class FileSpool:
     Several processes may append to one file: each record is appended under an advisory lock of the file. If a crash
     truncates a line, the next append starts a new line, and `read_spool` skips the damaged one.
 
-    The file is opened with the first record. Only its owner gets permissions for the file, because it contains payloads. An existing file
-    is used only if it is a regular file of the effective user of this process, with one link
-    and no permissions for other users (mode 0600); a symbolic link is not followed. So a file that another user placed there neither
-    receives payloads nor redirects them. There are no such checks on Windows.
+    The file is opened when the first record fails. Only the file's owner gets permissions, because the file contains payloads. An
+    existing file is used only if it is a regular file of the effective user of this process, with one link and no permissions for other
+    users (mode 0600); a symbolic link is not followed. So a file that another user placed there neither receives payloads nor redirects
+    them. There are no such checks on Windows.
 
     The producer never removes the file. To read it while producers run, rename it first: they detect this and create a
     new file. Delete it once its records are stored.
@@ -91,8 +91,7 @@ class FileSpool:
         fsync: ``"record"`` (default): a record is on the disk before its future fails, which adds the latency of the disk to each record.
             ``"never"``: the record is in the buffers of the operating system, so it survives a crash of the process but not of the machine.
         lock_timeout: Maximum seconds that a record waits for the lock of another process, 0 to 60 (default 2). The producer also waits.
-            After a timeout, later records are rejected with `SpoolError` without waiting, until the lock is
-            free again.
+            After a timeout, later records are rejected with `SpoolError` without waiting, until the lock is free again.
         clock: Monotonic and wall clock; replaced in tests.
         sleep: Called to wait between two attempts to lock the file; replaced in tests.
 
@@ -131,7 +130,7 @@ class FileSpool:
 
         Raises:
             SpoolError: If the record does not fit into ``max_bytes``, the file cannot be written or must not be used, or
-                another process holds its lock.
+                another process holds the file's lock.
         """
         self._file.append(self._encode(record), "a record could not be spooled")
 
@@ -162,7 +161,7 @@ def read_spool(path: str | os.PathLike[str]) -> Iterator[SpooledRecord]:
     """Yield the records of a spool, oldest first, to put them again.
 
     One line is read at a time, so the file may be larger than memory. A line that is not a record (for example one that was
-    truncated by a crash) is skipped with a warning that has its number.
+    truncated by a crash) is skipped with a warning that gives its line number.
 
     Args:
         path: Path of the file. Rename it first if producers may still append to it.

@@ -53,7 +53,7 @@ class Agenda:
             self._events.set(pipeline, moment)
 
     def due(self, now: float, has_connection: Callable[[], bool]) -> Iterator[StreamPipeline]:
-        """Remove and yield the pipelines to poll, in the order of their places. Return each pipeline with `put_back`.
+        """Remove and yield the pipelines to poll, in the order of their places. The caller returns each of them with `put_back`.
 
         ``has_connection`` is called again before each pipeline that waits for a connection.
         """

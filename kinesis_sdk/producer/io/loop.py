@@ -41,7 +41,7 @@ PutRecords: TypeAlias = Callable[[KinesisClient, StreamId, Batch], Mapping[str, 
 class IoLoop:
     """The producer's threads: they poll the pipelines, call Kinesis and report the outcomes.
 
-    ``put`` sends a request: `sender.put_records`, or a wrapper of it. ``metrics`` and ``sampler`` are None if nothing is measured.
+    ``put`` sends a request: `sender.put_records`, or a wrapper around it. ``metrics`` and ``sampler`` are None if nothing is measured.
     """
 
     def __init__(

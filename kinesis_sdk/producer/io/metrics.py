@@ -122,8 +122,7 @@ class ProducerMetrics:
         """Record user records of one stream that have their final result.
 
         Call this before the futures complete, because that releases the payloads and their sizes. ``predict`` returns the shard of a hash
-        key, or None
-        if it is unknown; it is called only for failed records.
+        key, or None if it is unknown; it is called only for failed records.
         """
         try:
             failed: dict[str | None, _Failed] = {}

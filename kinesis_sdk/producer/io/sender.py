@@ -30,7 +30,7 @@ _new_tuple: Callable[..., Any] = tuple.__new__  # the constructor of a named tup
 
 
 def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
-    """Encode and send one request, on the thread of the pool; return its response, with one result for each Kinesis record.
+    """Encode and send one request, on a thread of the pool; return its response, with one result for each Kinesis record.
 
     A result has a textual ``ErrorCode``, or a textual ``ShardId`` and a sequence number; a malformed result is replaced by an empty one.
     Raises `AwsError` if the call fails, `ProtocolError` if its response cannot be read.
@@ -164,8 +164,7 @@ class TaskPool:
         """Run a task on a thread of the pool. Tasks must not raise: they report failures themselves.
 
         The task runs on the calling thread if no thread exists and none can be started. From Python 3.12 on, no thread starts while the
-        interpreter ends, and
-        records may still have to be sent.
+        interpreter ends, and records may still have to be sent.
         """
         inline = False
         with self._lock:

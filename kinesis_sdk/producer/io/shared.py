@@ -1,8 +1,8 @@
 """State that callers of a producer share with its threads, protected by one lock.
 
-Lock order: no other lock is taken while `SharedState.lock` is held. Futures are completed, callbacks run and network calls made only after
-the lock was
-released, so a callback may call `put`. The state lock of `record` and the conditions of futures are never taken under it.
+Lock order: no other lock is taken while `SharedState.lock` is held. Futures are completed, callbacks run and network calls made only
+after the lock has been released, so a callback may call `put`. The state lock of `record` and the conditions of futures are never taken
+under it.
 """
 
 from __future__ import annotations

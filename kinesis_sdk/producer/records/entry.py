@@ -116,7 +116,7 @@ class Entry:
     def begin(
         self, record: BufferedRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
     ) -> None:
-        """`take` a new record as the first one: without an explicit hash key and details, into an aggregate without runs."""
+        """`take` for the first record, if it is new and has no explicit hash key or details, and the aggregate has no runs."""
         partition_key = record.partition_key
         self.aggregate.begin(partition_key, data, hash_key)
         self.cost = len(data) + len(partition_key) + RECORD_OVERHEAD

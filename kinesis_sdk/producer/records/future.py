@@ -124,7 +124,7 @@ class PendingRecord(BufferedRecord, Future[PutResult]):
         """Return the shard and sequence number of the record; wait for them if necessary.
 
         Args:
-            timeout: Maximum seconds to wait; None waits until the result (at most the record's time-to-live plus a request's timeouts).
+            timeout: Maximum seconds to wait; None waits for the result (at most the record's time-to-live plus a request's timeouts).
 
         Raises:
             RecordFailedError: If the record failed.

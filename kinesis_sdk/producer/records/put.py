@@ -20,7 +20,7 @@ class Put(NamedTuple):
         explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its partition key.
         headers: Names with values, see `Producer.put`; ``repr`` shows the names only.
         dedup_id: Name of the record, see `Producer.put`.
-        dedup_window: Seconds, 1 to 300 (default 300), in which readers recognize another record of that name.
+        dedup_window: Seconds, 1 to 300 (default 300), in which readers recognize another record with that name.
     """
 
     stream: str | StreamId

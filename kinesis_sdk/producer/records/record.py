@@ -110,7 +110,7 @@ class DeliveryState:
 
 
 class _Details:
-    """Fields that few records need, such as retried records; see the properties of `BufferedRecord`."""
+    """Fields that only a few records need, for example retried ones; see the properties of `BufferedRecord`."""
 
     __slots__ = ("due", "ended", "grace", "header_fields", "history", "identity", "last_error", "own_epoch")
 

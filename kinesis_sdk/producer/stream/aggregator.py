@@ -207,7 +207,8 @@ class Aggregator:
         if now < self._earliest:
             return []
         until, gathered = now + lead, now + max(lead, gather)
-        # Deadlines of new records rise, so the scan usually ends with the first aggregate that stays open: there may be one for each key.
+        # Deadlines of new records rise, so the scan usually ends with the first aggregate that stays open, which saves time if there is
+        # an aggregate for each key.
         is_sorted = self._latest < _NEVER
         due: list[Bin] = []
         soon: list[Bin] = []
@@ -237,8 +238,8 @@ class Aggregator:
             self._earliest = min(first, next_soon, rest)
             return []
         if joined <= _CALL_COST:
-            # Half of the buffered time lies behind an open aggregate, and half ahead, on average. So about as many records would have joined
-            # these aggregates as have joined them, and become Kinesis records of their own.
+            # On average, an open aggregate is halfway through its buffered time. So if these aggregates leave now, about as many records
+            # as they contain can no longer join them, and become Kinesis records of their own.
             due += soon
         else:
             rest = min(rest, next_soon)
@@ -253,7 +254,7 @@ class Aggregator:
         return [self._close(place) for place in places]
 
     def forget_keys(self) -> None:
-        """Forget the aggregate of a key, because later records of the key may belong to another aggregate."""
+        """Forget the aggregate of each key, because later records with the key may belong to another aggregate."""
         if self._known is not None:
             self._known.forget()
 

@@ -54,7 +54,7 @@ class Returned(Enum):
 
 
 class DispatchPolicy(Protocol):
-    """Rule about when entries leave. Pure: time comes in. Not thread-safe."""
+    """Rule about when entries leave. Pure: the time is an argument. Not thread-safe."""
 
     def may_send(self, entry: Entry, now: float) -> float:
         """Return the earliest time at which the entry may leave: ``now``, a later time, or infinity if only an event can allow it."""
@@ -266,12 +266,11 @@ class HoldOff:
 
 
 class InFlightLimit:
-    """Limit of the PutRecords requests with entries of one shard at a time (``max_inflight_requests_per_shard``).
+    """Limits the number of PutRecords requests in flight with entries of one shard (``max_inflight_requests_per_shard``).
 
     An entry leaves its lane only if another request for its shard may be sent. Several entries may leave for the same request, but
     requests are formed later. `admits` checks again then, and entries without a free request return to their lane. `SendQueue` therefore
-    calls two
-    methods that no other policy has: `admits` and `on_request`. Entries without a predicted shard are not limited.
+    calls two methods that no other policy has: `admits` and `on_request`. Entries without a predicted shard are not limited.
     """
 
     __slots__ = ("_gathered", "_limit", "_max_count", "_number", "_requests", "_stages")

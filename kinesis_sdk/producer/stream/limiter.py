@@ -1,6 +1,6 @@
 """Rate limit of each shard: two token buckets for records and bytes, and the changes of their rates after throttling.
 
-The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by time, full at the start
+The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured percentage, refilled over time, full at the start
 (core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are also
 charged, because Kinesis counts them. A Kinesis record that is larger than the bucket passes when the bucket is full, and leaves a
 negative balance. So 10 MiB records do not require buckets that allow bursts of 10 MiB.
@@ -73,7 +73,7 @@ _LEAST_RATE = 0.05
 
 
 class TokenBuckets:
-    """Tokens for Kinesis records and tokens for bytes, which refill with time, full at the start. Pure: ``now`` comes in.
+    """Tokens for Kinesis records and tokens for bytes, which refill over time, full at the start. Pure: ``now`` is an argument.
 
     ``records`` and ``size`` are the capacity of a bucket and its rate per second.
     """
@@ -104,7 +104,7 @@ class TokenBuckets:
 
     def ready_in(self, size: float, now: float) -> float:
         """Return the seconds until a Kinesis record of ``size`` bytes may be taken; 0 if it may be taken now."""
-        if now > self._updated:  # it was often refilled for this moment already
+        if now > self._updated:  # often already refilled for this moment
             self._refill(now)
         if size <= self._bytes and self._records >= 1:
             return 0.0

@@ -1,9 +1,8 @@
 """Ordered mode: the records of a partition key are stored in the order in which they were put.
 
 PutRecords does not guarantee an order among its entries, and a retry could be stored after entries that were sent in the meantime. Two
-dispatch
-policies keep the order: `OneInFlight` allows at most one Kinesis record of a shard in flight, and `ReshardBarrier` stops all lanes after a
-reshard. In addition, lanes are sorted by order of acceptance, and a retry returns to the front of its lane.
+dispatch policies keep the order: `OneInFlight` allows at most one Kinesis record of a shard in flight, and `ReshardBarrier` stops all
+lanes after a reshard. In addition, lanes are sorted by order of acceptance, and a retry returns to the front of its lane.
 
 When the stream is resharded, all unsent records move into the lanes of the new map, in order of acceptance. No lane continues until the
 last Kinesis record that was sent with the old map has returned, because it may have to be sent again before records that were put later.
@@ -13,8 +12,7 @@ The promise is about first appearances. A retry after a lost response stores a K
 Kinesis after its retry.
 
 The cost is throughput: a shard accepts one Kinesis record per round trip (51,200 bytes if there are enough records to aggregate). The
-permission
-ListShards is required, and streams that place records themselves cannot be used.
+permission ListShards is required, and streams that place records themselves cannot be used.
 """
 
 from __future__ import annotations

@@ -3,14 +3,12 @@
 `check_placement` judges accepted records. A KCL discards an aggregate if any of its user records lies outside the range of the
 shard it was read from (`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the
 range of the shard that accepted it; otherwise the whole aggregate is sent again. A record that was not aggregated counts as stored in any
-shard.
-A single user record with a table of runs or with headers is in an aggregate: readers drop it from a shard to which its hash key does not
-belong.
+shard. A single user record with a table of runs or with headers is in an aggregate: readers drop it from a shard to which its hash key
+does not belong.
 
 `stored_nothing` decides about failures: of a call as a whole, or of an entry that was rejected. No other code decides this. If it returns
 True for an attempt that did store the record, the record is sent again without the mark by which readers recognize the repetition. The
-opposite
-error only delays a retry. So every doubtful case counts as unknown.
+opposite error only delays a retry. So every doubtful case counts as unknown.
 """
 
 from __future__ import annotations

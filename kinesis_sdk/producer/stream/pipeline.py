@@ -8,9 +8,8 @@
 | `ResponseHandler` | what responses, failures and shard maps mean for them |
 
 The engine gives records to the `queue`. The I/O loop takes requests from the pipeline and reports their outcomes to `responses`. A user
-record is owned
-by exactly one component at a time: an open aggregate, a lane, the collector, an isolated request, a request in flight, the entries that
-wait for a shard map, the backoff before a third or later retry, or the settled list.
+record is owned by exactly one component at a time: an open aggregate, a lane, the collector, an isolated request, a request in flight,
+the entries that wait for a shard map, the backoff before a third or later retry, or the settled list.
 """
 
 from __future__ import annotations

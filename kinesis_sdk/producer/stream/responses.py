@@ -176,7 +176,7 @@ class ResponseHandler:
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
         """Handle a failed load: placement checks wait for at most `_MAX_FAILED_LOADS` loads; fatal errors fail all buffered records."""
         topology, queue, failures = self._topology, self._queue, self._pending.failures
-        # After another error, the stream may exist again: requests are sent, and show it.
+        # After any other error, the stream may exist again: requests are sent, and their outcomes show whether it does.
         failures.missing = waits = self._waits_for_stream(error)
         topology.fail_load(now, awaited=waits)
         # With a shard map in use, no record waits for this load.
@@ -321,10 +321,9 @@ class ResponseHandler:
     def _doubt_distribution(self, batch: Batch) -> bool:
         """Return whether a rejected request is sent again after a load of the stream's summary.
 
-        Kinesis rejects a request with records without a partition key if the stream does not place records itself. If the producer assumes
-        that it does so, the stream has changed. The load shows this; then records without a key fail, and the other records are sent. Each
-        of
-        these records is sent again for this reason only once.
+        Kinesis rejects a request with records without a partition key if the stream does not place records itself. If the producer
+        assumed that the stream does, the stream has changed. The load shows this; then records without a key fail, and the other records
+        are sent. Each of these records is sent again for this reason only once.
         """
         first = next((entry for entry in batch.entries if not entry.aggregate.partition_key), None)
         if first is None or any(

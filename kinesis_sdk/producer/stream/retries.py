@@ -75,7 +75,7 @@ class AttemptLog:
 
 
 class Retries:
-    """Backoff of the records of one stream. Pure: time comes in. Not thread-safe."""
+    """Backoff of the records of one stream. Pure: the time is an argument. Not thread-safe."""
 
     __slots__ = ("_delay", "_pushed", "_waiting")
 

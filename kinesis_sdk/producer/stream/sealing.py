@@ -148,7 +148,7 @@ class Sealing:
         return bool(self._waiting)
 
     def take(self) -> Sequence[Sequence[SealTask]]:
-        """Return the tasks since the last call, in groups for one thread each. Run each task, and pass it to `finish`."""
+        """Return the tasks that were added since the last call, in groups for one thread each. Run each task, and pass it to `finish`."""
         taken, self._waiting = self._waiting, {}
         self._out.update(taken)
         groups: list[list[SealTask]] = []

@@ -5,10 +5,9 @@ add ─► open aggregates ─► lanes (one per shard, dispatch policies; seali
             ▲                  ▲                                                     │
             └── retry ─────────┴── retry in ordered mode, parts ◄──── returned ◄─────┘
 ```
-Two methods notify the dispatch policies: `Lane.release`, which sends a Kinesis record, and `SendQueue.returned`, which is called when it
-returns.
-Until its last user record has left or has a final result, the Kinesis record is also in `PendingRecords.entries`. The queue can be rebuilt
-from `PendingRecords.entries`, which undoes a `put` that a signal handler interrupted (`KeyboardInterrupt`).
+Two methods notify the dispatch policies: `Lane.release`, which sends a Kinesis record, and `SendQueue.returned`, which is called when the
+record returns. Until its last user record has left or has a final result, the Kinesis record is also in `PendingRecords.entries`. The
+queue can be rebuilt from `PendingRecords.entries`, which undoes a `put` that a signal handler interrupted (`KeyboardInterrupt`).
 """
 
 from __future__ import annotations
@@ -278,7 +277,7 @@ class SendQueue:
     # ------------------------------------------------------------------ sealing
 
     def take_unsealed(self) -> Sequence[Sequence[SealTask]]:
-        """Return the aggregates to seal since the last call, in groups. Seal each group on any thread, and pass it to `seals_ended`."""
+        """Return the aggregates to seal that earlier calls did not return, in groups. Seal each on any thread; pass it to `seals_ended`."""
         return () if self._sealing is None else self._sealing.take()
 
     def seals_ended(self, tasks: Sequence[SealTask], now: float) -> None:

@@ -58,7 +58,7 @@ class Admission(Enum):
 
 
 class Topology:
-    """The state above. This class makes no calls: the I/O loop loads the facts, and this object decides when and keeps the result."""
+    """Facts in use, and the state of their load. It makes no calls: it decides when the I/O loop loads facts, and keeps the result."""
 
     __slots__ = (
         "_backoffs",
@@ -124,8 +124,8 @@ class Topology:
         """Return whether a record with headers may be sent, waits, or is rejected.
 
         Streams that place records themselves do not support headers, because headers need an aggregate, and readers drop an aggregate in a
-        shard to which its keys do not belong. With a shard map, such records
-        need not wait: if the stream begins to place records itself, the shards in which aggregates land show it.
+        shard to which its keys do not belong. With a shard map, these records need not wait: if the stream begins to place records
+        itself, the shards in which aggregates land show it.
         """
         if self.described and self.service_places:
             return Admission.REJECT

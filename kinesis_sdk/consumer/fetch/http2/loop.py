@@ -1,4 +1,4 @@
-"""A thread that serves several connections, and ends without connections."""
+"""A thread that serves several connections, and ends when no connection is left."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def all_leases_expired(
     is_expired: Callable[[Lease], bool],
     has_stopped: Callable[[Lease], bool],
 ) -> bool:
-    """Return whether a worker owns leases and all of them have expired, so that it has crashed or hangs.
+    """Return whether a worker owns leases and all of them have expired, which means that the worker has crashed or hangs.
 
     Finished leases also count, because the KCL renews them. A worker without leases is never reported.
 

@@ -14,9 +14,8 @@ def kcl2_leader(leases: Iterable[Lease]) -> str | None:
     """Return the worker that KCL 2.x (or KCL 3.x in 2.x compatible mode) elects; None if no lease has an owner.
 
     The elected worker is the first owner after ``Collections.shuffle(sortedOwners, new Random(1947))``, of any kind
-    (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to
-    migrate from
-    2.x to 3.x, and a worker of this package does not.
+    (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to migrate from 2.x to 3.x,
+    and a worker of this package does not.
     """
     # Java compares strings by UTF-16 code units.
     owners = sorted(

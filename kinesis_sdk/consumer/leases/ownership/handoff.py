@@ -160,9 +160,8 @@ class OutgoingHandoffs:
     """The leases that this worker handed off and that their new owners have not taken yet. Pure.
 
     Between the handoff and the new owner's take, no worker consumes the shard, and the new owner may be dead. A third worker
-    must wait until the lease expires. The old owner remembers the row that it wrote: if the row is unchanged, it takes the lease back. The
-    old
-    owner's take and the new owner's take exclude each other, because both takes are conditional on the counter.
+    must wait until the lease expires. The old owner remembers the row that it wrote: if the row is unchanged, it takes the lease back.
+    The old owner's take and the new owner's take exclude each other, because both takes are conditional on the counter.
 
     Used only for requests of this package's workers, which take a lease within one poll. A Java worker needs up to ten seconds, which is
     also the time until the lease expires. The old owner waits at most half the ``failover_time`` (seconds).

@@ -185,8 +185,7 @@ class HeldLease:
           (`_write` adopts the row before it repeats). The last response is read after the scan, and its counter only
           rises, so a write that completes between the scan and this check makes the difference smaller.
         - After a release or the end of a handoff, the counter is one higher, with another holder; or two higher, if the next owner was
-          fast.
-          `_releasing` was set before the write was sent, so it is set here whenever the scan shows the write's effect.
+          fast. `_releasing` was set before the write was sent, so it is set here whenever the scan shows the write's effect.
 
         Any other change was written by another worker, by an operator, or by another process with this worker's id. One
         exception: after a row was deleted and created again, a stale read may show the old row. The lease is then taken

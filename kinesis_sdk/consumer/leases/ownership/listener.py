@@ -28,7 +28,7 @@ class LeaseListener(Protocol):
         """Finish and release a held lease, because this worker drains. May be called repeatedly for a lease."""
 
     def on_fatal_error(self, error: BaseException, /) -> None:
-        """Stop the worker because of an error that a retry cannot cure."""
+        """Stop the worker because of an error that a retry cannot fix."""
 
     def busy_lease_keys(self) -> Collection[str]:
         """Return the keys of the leases that have a shard consumer.

@@ -150,7 +150,7 @@ def _with_pins(
     pinned: Sequence[Lease],
     pins: Mapping[str, str],
 ) -> tuple[dict[str, list[Lease]], list[Lease], dict[str, str], list[Assignment]]:
-    """Return the holdings and free leases after the arrival of all pinned leases, the pins, and the moves for this.
+    """Return the holdings and free leases as they are once all pinned leases have arrived, the pins, and the moves that lead there.
 
     An unexpired lease of a worker that is probably dead is neither held nor free, and cannot be moved.
     """

@@ -1,4 +1,4 @@
-"""The strategy of the KCL 2.x: every worker takes leases up to ceil(leases / workers), and steals one lease at a time.
+"""The strategy of KCL 2.x: every worker takes leases up to ceil(leases / workers), and steals one lease at a time.
 
 Source: ``DynamoDBLeaseTaker`` (v2.7.3). It is for fleets that should behave exactly like their Java workers, and for comparison with the
 default strategy. The strategy has limits. It moves more leases than necessary. It may leave a group of workers with more

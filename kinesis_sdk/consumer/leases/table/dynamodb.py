@@ -502,7 +502,7 @@ class DynamoDBLeaseStore:
         *,
         demanded: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
-        """Set attributes of an existing row if its ``demanded`` attributes match; return whether they do. None removes one."""
+        """Set attributes of an existing row if its ``demanded`` attributes match; return whether they do. None removes an attribute."""
         names = {f"#s{position}": name for position, name in enumerate(changes)}
         values = {f":s{n}": value for n, value in enumerate(changes.values()) if value is not None}
         sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(changes)) if f":s{n}" in values)

@@ -85,7 +85,7 @@ class Lease:
         lease_key: Shard id; in multi-stream tables ``account:stream:creationEpoch:shardId``.
         counter: Version of the row; every transfer, renewal and checkpoint adds one, and nothing lowers it.
         owner: Worker id, or None.
-        owner_switches: Number of changes of the owner since the last checkpoint.
+        owner_switches: Number of times the owner has changed since the last checkpoint.
         checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
         pending_checkpoint: First half of a two-phase checkpoint.
         pending_checkpoint_state: The application's own bytes stored with the pending checkpoint; left out of ``repr``.
@@ -94,7 +94,7 @@ class Lease:
         hash_key_range: Range of the shard; old rows lack it.
         throughput_kbps: Last measured throughput in KB/s, written by KCL 3.
         checkpoint_owner: Worker that still works on the shard during a handoff; ``owner`` is then the next owner.
-        stream_name: Serialised stream id, in multi-stream tables only.
+        stream_name: Serialized stream id, in multi-stream tables only.
         shard_id: Shard id, in multi-stream tables only, where the lease key is longer.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
         handoff_owner: See `HANDOFF_OWNER`.

@@ -38,7 +38,7 @@ _SECRET = re.compile(HIDDEN_PARAMETER, re.IGNORECASE)
 
 
 def check_location(field: str, url: object) -> None:
-    """Raise `ConfigError` unless ``url`` is the URL of a lease store. The message has no password."""
+    """Raise `ConfigError` unless ``url`` is the URL of a lease store. The message contains no password."""
     if not isinstance(url, str) or (url != MEMORY_URL and not _SQL.match(url)):
         shown = without_userinfo(url) if isinstance(url, str) else url
         other = _OTHER.match(url) if isinstance(url, str) else None
@@ -47,7 +47,7 @@ def check_location(field: str, url: object) -> None:
 
 
 def check_database(field: str, url: object) -> None:
-    """Raise `ConfigError` unless ``url`` is the URL of a database that several processes see. The message has no password."""
+    """Raise `ConfigError` unless ``url`` is the URL of a database that several processes can share. The message contains no password."""
     check_location(field, url)
     if url == MEMORY_URL:
         raise ConfigError(

@@ -90,10 +90,10 @@ _REPETITIONS = 8
 class SqlLeaseStore:
     """A `LeaseStore` in a SQL database. Several applications may share one table. Thread-safe.
 
-    SQLite serves the workers of one machine, PostgreSQL serves fleets. ``Worker(lease_store="sqlite:///leases.db")`` makes one.
+    SQLite serves the workers of one machine, PostgreSQL serves fleets. ``Worker(lease_store="sqlite:///leases.db")`` creates one.
 
     Args:
-        database: URL of SQLAlchemy, or an engine. The timeouts of an engine that is passed in are not changed.
+        database: SQLAlchemy URL, or an engine. The timeouts of an engine that is passed in are not changed.
         application: Name of the application, 1 to 255 characters, which its rows carry.
         table: Name of the table, created if it is missing.
         schema: Schema of the database that holds the table; None is the default schema.
@@ -540,7 +540,7 @@ class SqlLeaseStore:
         return bool(self._execute(lambda connection: connection.execute(statement, parameters).rowcount))
 
     def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
-        """Set attributes without a column; None removes one. The counter stays. Return False if the row is missing."""
+        """Set attributes without a column; a value of None removes an attribute. The counter stays. Return False if the row is missing."""
         for attempt in range(_CHANGE_ATTEMPTS):
             row = self._row(lease_key)
             if row is None:

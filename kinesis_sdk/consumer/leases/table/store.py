@@ -303,7 +303,7 @@ class LeaseStore(Protocol):
         ...
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
-        """Remove a lease, without a condition in any state. A missing row counts as removed.
+        """Remove a lease; without a condition, whatever its state. A missing row counts as removed.
 
         Args:
             lease_key: Key of the lease.

@@ -29,7 +29,7 @@ a handler.
 | ``set_handler_request`` | – | the row exists; with ``instead_of``: it carries that request | ``handlerRequest`` | – (this SDK's) |
 | ``delete`` | – | none; with ``unowned``: the counter, or no row; with ``finished``: ``checkpoint`` = ``SHARD_END``, or no row | the row | ``deleteLease`` |
 
-Methods of the KCL are methods of ``DynamoDBLeaseRefresher`` (3.x), its conditions come from ``DynamoDBLeaseSerializer``.
+The KCL's methods are those of ``DynamoDBLeaseRefresher`` (3.x), and their conditions come from ``DynamoDBLeaseSerializer``.
 
 A write whose response was lost may have taken effect. If such a write is repeated, it finds another counter: the counter that this very
 write would leave. This counts as success (`has_effect_of`). Another worker's write from the same row leaves another owner, with two
