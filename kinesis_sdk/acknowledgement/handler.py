@@ -71,9 +71,9 @@ class Acknowledging:
     Args:
         function: Called with a `ReceivedRecord`, in the order of the shard. A coroutine function is awaited on the worker's event loop
             before the next record is given to it, so it should start a task for long work.
-        max_unacknowledged: Unacknowledged records at which reading of the shard pauses, 1 to 2,000 (default 1,000). The handler
-            then counts as failing with `UnacknowledgedError`, which every view shows; the shard resumes within 30 s after
-            acknowledgements.
+        max_unacknowledged: Number of unacknowledged records at which reading the shard pauses, 1 to 2,000 (default 1,000). The handler
+            then counts as failing with `UnacknowledgedError`, which every view shows; the shard resumes within 30 s after records are
+            acknowledged.
         store_interval: Seconds between two writes of acknowledgements of a shard, 0.1 to 3600 (default 1). They are also written when the
             lease is released.
         clock: Monotonic clock; replaced in tests.
@@ -242,7 +242,7 @@ class _Acknowledgements:
 class _FunctionHandler(RecordHandler):
     """Handler of one shard for a plain function."""
 
-    concurrency = 1  # acknowledgements have no order anyhow
+    concurrency = 1  # acknowledgements have no order anyway
     empty_batches = True  # a quiet shard stores its acknowledgements, too
 
     def __init__(self, function: Callable[[ReceivedRecord], object], shard: _Acknowledgements) -> None:
@@ -285,7 +285,7 @@ class _FunctionHandler(RecordHandler):
 class _CoroutineHandler(RecordHandler):
     """Handler of one shard for a coroutine function."""
 
-    concurrency = 1  # acknowledgements have no order anyhow
+    concurrency = 1  # acknowledgements have no order anyway
     empty_batches = True  # a quiet shard stores its acknowledgements, too
 
     def __init__(self, function: Callable[[ReceivedRecord], object], shard: _Acknowledgements) -> None:

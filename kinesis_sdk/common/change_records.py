@@ -48,7 +48,7 @@ def decode_item(text: str) -> dict[str, Any]:
         text: A text that `encode_item` returned.
 
     Raises:
-        ValueError: If the text is not such an item.
+        ValueError: If the text is not an item in this form.
     """
     try:
         return {name: _attribute(value) for name, value in json.loads(text).items()}

@@ -11,7 +11,8 @@ A dead letter, and a record in a retry tier, has the payload, the partition key 
 | ``retry-due`` | epoch milliseconds of the next round, by the same kind of clock; absent in dead letters |
 | ``retry-left-out`` | number of the original's own headers that did not fit beside these; absent if all did |
 
-Every program that may put into a stream may forge these headers. So `History.of` bounds every value, and no retry depends on such a value.
+Every program that may put into a stream may forge these headers. So `History.of` bounds every value, and no retry depends on these
+values.
 """
 
 from __future__ import annotations

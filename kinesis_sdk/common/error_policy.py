@@ -190,7 +190,7 @@ class RetryBatch:
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
         max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
         dead_letter: Called with a `PoisonRecord` that an operator left out (``kinesis-sdk leases skip-record``); the policy
-            itself never leaves a record out. With None, the log names such a record, which stays in the stream.
+            itself never leaves a record out. With None, the log names the record, which stays in the stream.
 
     Raises:
         ConfigError: If a value is outside its range or has the wrong type.

@@ -69,7 +69,7 @@ def pages_by_path(pages: Mapping[str, Callable[[], Page]]) -> Callable[[str], Pa
     """Return a function for `PageServer` that serves some paths, and 404 for all other paths.
 
     Args:
-        pages: From a path to the function that makes its page. The query of a request is ignored.
+        pages: Maps each path to the function that makes its page. The query of a request is ignored.
     """
 
     def page(path: str) -> Page:
@@ -133,7 +133,7 @@ class _Server(ThreadingTCPServer):
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # the system gives no more threads
+        except BaseException:  # the system allows no more threads
             self._connections.release()
             raise
 
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         # Read the whole request before it is parsed, against one deadline. A timeout for each read would let a client that
-        # sends one byte a second hold a thread for ever.
+        # sends one byte a second hold a thread forever.
         self.rfile: io.BufferedIOBase = io.BytesIO(self._read_head())
         self.connection.settimeout(_ANSWER_SECONDS)
 

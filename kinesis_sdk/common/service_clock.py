@@ -85,7 +85,7 @@ def date_text(metadata: Mapping[str, Any] | None) -> str | None:
 
 
 class ServiceClock:
-    """Largest lower bound of the time at Kinesis that recent responses for all shards gave. Thread-safe.
+    """The largest of the lower bounds that recent responses for all shards gave for the time at Kinesis. Thread-safe.
 
     Every time in a response had passed when the response arrived: its ``Date``, and the arrival of its newest record plus
     the lag that it reports. So this clock is never ahead. While Kinesis sends dates, this clock is behind by at most

@@ -51,7 +51,7 @@ class StreamId:
 
     @classmethod
     def of_table_stream(cls, arn: str) -> StreamId | None:
-        """Return the stream of a DynamoDB table by its ARN; None if the text is not such an ARN."""
+        """Return the stream of a DynamoDB table by its ARN; None if the text is not the ARN of a table's stream."""
         match = _TABLE_STREAM_ARN.fullmatch(arn)
         return None if match is None else cls(match["name"], arn)
 

@@ -187,7 +187,7 @@ class Checkpointer:
             return PreparedCheckpoint(self, checked)
 
     def checkpoint_with_state(self, position: ExtendedSequenceNumber, state: bytes | None) -> None:
-        """Store a position and state of the application in one write, so that they always fit together.
+        """Store a position and state of the application in one write, so that the two always match.
 
         The next owner finds the state in ``pending_checkpoint_state`` of the `ShardContext`, with a ``pending_checkpoint`` that is the
         checkpoint. Every other checkpoint, even by a Java worker or an operator, removes the state. A state that is stored

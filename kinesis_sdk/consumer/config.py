@@ -558,7 +558,7 @@ class ConsumerConfig:
     `StreamSpec` may have its own. None: ``record.value`` is ``record.data``."""
 
     delivery_delay: float = 0.0
-    """Seconds after its arrival at Kinesis before which no record is delivered, 0 to 31,536,000; for a stream whose records have to wait.
+    """Seconds for which each record is held back after its arrival at Kinesis, 0 to 31,536,000; for a stream whose records have to wait.
     The time is measured by the clock of Kinesis, and a record is delivered up to two seconds late, but never early. During the delay, no
     checkpoint is made, no thread waits, and lag is counted from the moment at which a record is due. The retention period of
     the stream must be longer. With several streams, each `StreamSpec` may have its own delay. With 0, records are delivered at once."""

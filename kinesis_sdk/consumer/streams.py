@@ -56,7 +56,7 @@ class StreamSpec:
         consumer_arn: ARN of a consumer that is registered with this stream, for enhanced fan-out. The default None
             registers a consumer, which Kinesis does not allow on a stream of another account.
         deserializer: Decodes the payloads of this stream. The default None uses `ConsumerConfig.deserializer`.
-        delivery_delay: Seconds after its arrival before which no record is delivered. The default None uses
+        delivery_delay: Seconds for which each record is held back after its arrival. The default None uses
             `ConsumerConfig.delivery_delay`.
 
     Raises:

@@ -348,7 +348,7 @@ class Worker:
                     "table": engine.tick_table,
                 }
             )
-        except RuntimeError as error:  # the operating system gives no more threads
+        except RuntimeError as error:  # the operating system allows no more threads
             self._abort()
             self._threads.close()
             raise ConsumerError(f"cannot start the threads of the worker: {error}") from error
@@ -394,8 +394,8 @@ class Worker:
         """Stop cleanly and wait for the end.
 
         Args:
-            timeout: Maximum seconds to wait; then the worker is stopped immediately, and its leases expire. None is the
-                worker's ``stop_timeout``.
+            timeout: Maximum seconds to wait; then the worker is stopped immediately, and its leases expire. None uses the worker's
+                ``stop_timeout``.
 
         Returns:
             Whether the stop was clean.

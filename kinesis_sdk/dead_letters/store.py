@@ -36,7 +36,7 @@ class DeadLetterStore(Protocol):
         """
 
     def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:
-        """Yield the letters that are not dropped, in about the order in which they were kept.
+        """Yield the letters that are not dropped, roughly in the order in which they were kept.
 
         They are read in pages of bounded size. Letters that arrive during the pass may be left out.
 

@@ -212,7 +212,7 @@ class Engine:
 
         Args:
             pipeline: Pipeline of their stream.
-            items: The records. Accepting such a record runs no code of users, because the lock is held.
+            items: The records. Accepting a plain record runs no code of users, which must not run under the lock.
             hash_of: Returns the effective hash key (16 bytes) of a partition key; None if the key is not valid.
             accepted: List to which each accepted record is appended, so it also shows how many records an interrupted call accepted.
 
@@ -367,7 +367,7 @@ class Engine:
     def begin_flush(self, listener: Listener) -> int:
         """Start a `flush` without waiting, and return its epoch for `left`.
 
-        ``listener`` is called once when no record accepted before is left; at once if no such record is left.
+        ``listener`` is called once when no record that was accepted before is left, immediately if none is left now.
         """
         self._reentry.check_not_interrupted()
         with self._lock:

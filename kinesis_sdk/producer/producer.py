@@ -377,7 +377,7 @@ class Producer:
     def put_many(
         self, stream: str | StreamId, records: Iterable[KeyedData], *, dedup_window: float = DEFAULT_WINDOW
     ) -> Sequence[PendingRecord]:
-        """Accept many records of one stream at a lower cost than `put`: the lock is taken once for some hundreds of them.
+        """Accept many records of one stream at a lower cost than `put`: the lock is taken once for up to 256 of them.
 
         Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than about ten
         milliseconds for a record, use `put`, because `put_many` accepts a record only when its batch is complete.

@@ -144,7 +144,7 @@ class Outbox:
                 first.
 
         Returns:
-            None with a `SqlSink`; with an `AsyncSqlSink` an awaitable.
+            None with a `SqlSink`; an awaitable with an `AsyncSqlSink`.
 
         Raises:
             ConsumerError: If the batch has no transaction in this database.

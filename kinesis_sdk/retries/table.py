@@ -212,7 +212,7 @@ class RetryTable:
         from sqlalchemy.dialects import postgresql, sqlite
 
         insert: Any = sqlite.insert if self._dialect.has_one_writer else postgresql.insert
-        # The row of a record that is delivered again, because a crash came before its checkpoint, stays as it is.
+        # If a record is delivered again because of a crash before its checkpoint, its row stays as it is.
         statement = (
             insert(self._rows)
             .values(has_failed=failed, due=self._now(sa) + delay)
@@ -365,7 +365,7 @@ class RetryTable:
         return delay
 
     def try_again(self, connection: Connection, row: Row, after: float) -> None:
-        """Deliver a row again in the same tier, after some seconds."""
+        """Deliver a row again in the same tier, in ``after`` seconds."""
         sa = import_sqlalchemy()
         connection.execute(
             self._rows.update()

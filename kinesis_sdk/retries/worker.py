@@ -142,7 +142,7 @@ class RetryWorker:
         rng: Source of jitter.
 
     Attributes:
-        error: Error that ended `run` before `stop` was called; None without such an error.
+        error: Error that ended `run` before `stop` was called; None if no error did.
 
     Raises:
         ConfigError: If an argument is not valid.
@@ -202,7 +202,7 @@ class RetryWorker:
 
         Raises:
             HandlerError: If the policy stops the worker.
-            KinesisSdkError: If the database does not work; the step stored nothing.
+            KinesisSdkError: If the database cannot be used; the step then stored nothing.
         """
         self._table.tables.ensure()
         self._succeeded = False

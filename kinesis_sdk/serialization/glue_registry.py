@@ -117,7 +117,7 @@ class GlueSchemaRegistry:
     Args:
         registry_name: Registry for schemas that are written, 1 to 255 characters. Readers find a schema version only by its id, in any
             registry of the account and region.
-        auto_registration: Whether to register a missing schema or version. Otherwise `put` raises `SchemaRegistryError` for such a schema.
+        auto_registration: Whether to register a missing schema or version. Otherwise `put` raises `SchemaRegistryError` for the schema.
         compatibility: Compatibility of a schema that has to be created; an existing schema keeps its compatibility.
         compression: ``"zlib"`` compresses payloads. Readers recognize compressed payloads by the header.
         description: Description of a schema that has to be created, at most 2,048 characters.

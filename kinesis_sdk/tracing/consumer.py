@@ -92,7 +92,7 @@ class ConsumerTracing(ConsumerInterceptor):
     def on_checkpoint(
         self, stream: StreamId, shard_id: str, position: ExtendedSequenceNumber
     ) -> Iterator[None]:
-        """Make the `settle` span."""
+        """Create the `settle` span."""
         more = {**self._of_shard(shard_id), "kinesis_sdk.position": str(position)}
         attributes = self._spans.attributes("settle", stream, more)
         with self._spans.around(self._spans.start(attributes), attributes):

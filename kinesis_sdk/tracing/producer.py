@@ -79,7 +79,7 @@ class ProducerTracing(ProducerInterceptor):
 
     @contextmanager
     def on_request(self, request: SendRequest) -> Iterator[None]:
-        """Make the `send` span."""
+        """Create the `send` span."""
         spans, records = self._spans, request.records
         more = {
             "messaging.batch.message_count": len(records),

@@ -48,7 +48,7 @@ class LookUpBudget:
         """Add the bytes for the elapsed time.
 
         Args:
-            now_millis: A clock in milliseconds that does not run backwards for long; with None, no bytes are added.
+            now_millis: Milliseconds by a clock that does not run backwards for long; with None, no bytes are added.
         """
         if now_millis is None:
             return

@@ -87,7 +87,7 @@ def first_copy(
     Raises:
         ConfigError: If the shard no longer has the record, or there are too many copies.
         InvalidPositionError: If the sequence number does not belong to this shard.
-        AwsError: If a call fails; throttled calls are retried for some seconds.
+        AwsError: If a call fails; throttled calls are retried for a few seconds.
     """
     clock = clock or SystemClock()
     stream = StreamId.parse(stream)
@@ -123,7 +123,7 @@ class CopySearch:
         shard_id: Shard of the record.
         record: The Kinesis record.
         clock: Clock that measures calls and returns the time.
-        sleep: Waits, given seconds.
+        sleep: Called with the seconds to wait.
         shards: All shards of the stream, if they are known; by default they are listed when needed.
         report: Called with a progress message every few seconds of a long search.
 

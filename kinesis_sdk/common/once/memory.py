@@ -458,7 +458,7 @@ def _segment_bytes(max_bytes: int) -> int:
 
 
 def _shrink(segments: Sequence[Segment], size: int, max_bytes: int) -> int:
-    """Compress segments, the first segments first, until they fit; return their total bytes."""
+    """Compress segments, starting with the first, until they fit; return their total bytes."""
     for segment in segments:
         if size <= max_bytes:
             break
@@ -659,7 +659,7 @@ class RunMemory:
         return found
 
     def has_run(self, key: bytes, since: float) -> bool:
-        """Return whether the memory may have an unnamed run with the key that arrived at ``since`` or later."""
+        """Return whether the memory may have an unnamed run that has the key and arrived at ``since`` or later."""
         if self._open.has_run(key):
             return True
         return any(segment.newest >= since and segment.has_run(key) for segment in self._sealed)

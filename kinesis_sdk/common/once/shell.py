@@ -37,7 +37,7 @@ def is_at_end(records: Sequence[KinesisRecord], header: ResponseHeader) -> bool:
 
     Args:
         records: The records of the response.
-        header: Its header. Some emulators report no lag; an empty response then is the end.
+        header: Its header. Some emulators report no lag; then an empty response is the end.
     """
     behind = header.millis_behind_latest
     return header.ended or behind == 0 or (behind is None and not records)

@@ -153,9 +153,9 @@ def fresh_entropy(size: int) -> bytes:
 class Stamps:
     """Identities that a producer stamps on the records of one stream. Not thread-safe.
 
-    ``enabled`` is ``ProducerConfig.idempotent``. ``entropy`` is `fresh_entropy` except in tests. Two producers that draw the same bytes in
-    the same millisecond lose records, so it is not the generator that a user may seed. ``begun_anew`` counts user records that got a new
-    identity although an earlier attempt may have been stored.
+    ``enabled`` is ``ProducerConfig.idempotent``. ``entropy`` is `fresh_entropy` except in tests. Two producers that draw the same bytes
+    in the same millisecond lose records, so ``entropy`` is not the generator that a user may seed. ``begun_anew`` counts user records
+    that got a new identity although an earlier attempt may have been stored.
     """
 
     def __init__(

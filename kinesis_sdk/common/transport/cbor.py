@@ -4,8 +4,8 @@ A document has the same content in CBOR and in JSON, with two differences: ``Dat
 number of milliseconds with tag 1, where RFC 8949 has seconds. Requests have the form of the SDK for Java: maps and lists of indefinite
 length, strings of definite length.
 
-The library cbor2 would cost as much for records: it makes a dict of each record, and calls Python for each time value. `decode` needs no
-library, and bounds its result: records, members of a record, levels, and all other values.
+The library cbor2 would cost as much for records: it creates a dict for each record, and calls Python for each time value. `decode` needs
+no library, and bounds its result: records, members of a record, levels, and all other values.
 """
 
 from __future__ import annotations

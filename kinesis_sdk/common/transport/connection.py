@@ -178,7 +178,7 @@ def _head(start: bytes) -> _Head | None:
     for line in lines:
         name, colon, value = line.partition(":")
         key = name.lower()
-        # A continued line begins with a space. A repeated header may be one whose first value alone counts.
+        # A continued line begins with a space. A repeated header may be one of which only the first value counts.
         if (
             not colon
             or not name

@@ -75,7 +75,7 @@ def _millis(seconds: float | None) -> int | None:
 
 
 class ConsumerEngine:
-    """A whole worker without threads, driven by calls with the time. Implements `CoordinatorListener` and `StallHandler`.
+    """A whole worker without threads, driven by calls that pass the time. Implements `CoordinatorListener` and `StallHandler`.
 
     ``_lock`` guards the table of consumers and is a leaf. `Worker`'s module states the lock order.
 
@@ -340,7 +340,7 @@ class ConsumerEngine:
 
     @property
     def until(self) -> Until | None:
-        """The moment at which the worker ends; None before `start`, and if the worker does not end by itself."""
+        """The moment up to which records are processed before the worker ends; None before `start`, and if it does not end by itself."""
         return self._until
 
     @property

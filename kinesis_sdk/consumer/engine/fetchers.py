@@ -32,7 +32,7 @@ class FetcherSource:
 
     Args:
         application_name: Name of the registered consumer, unless the settings name one.
-        run: Called with each read to run it: ``submit`` of a thread pool, or the call itself in tests.
+        run: Called with each read, to run it: a thread pool's ``submit``, or in tests a function that calls it at once.
     """
 
     def __init__(

@@ -75,7 +75,8 @@ class LeaseCoordinator:
         sink: Sink whose rows of finished shards are deleted; None without a sink.
 
     Attributes:
-        until: The moment at which the worker ends; None if it does not end by itself. Set before the first `tick`.
+        until: The moment up to which records are processed before the worker ends; None if it does not end by itself. Set before the
+            first `tick`.
     """
 
     def __init__(

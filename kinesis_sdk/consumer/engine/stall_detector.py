@@ -69,7 +69,7 @@ class StallHandler(Protocol):
 
 
 class StallDetector:
-    """Detector for shards without progress, which makes no calls to AWS.
+    """Detects shards that make no progress. Makes no calls to AWS.
 
     Args:
         timeout: Seconds without progress after which a shard is stalled; see ``FailureConfig.stall_timeout``.

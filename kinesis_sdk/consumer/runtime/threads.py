@@ -75,7 +75,7 @@ class EventLoopThread:
                     if self._loop is None:
                         self._loop = self._started()
                     self._loop.call_soon_threadsafe(self._begin, self._loop, awaitable, on_done)
-                except (RuntimeError, OSError) as error:  # the system gives no more threads or files
+                except (RuntimeError, OSError) as error:  # the system allows no more threads or files
                     rejection = ConsumerError(f"cannot start the event loop of the worker: {error}")
                     rejection.__cause__ = error
                 else:

@@ -88,7 +88,7 @@ class WorkerThreads:
     # Methods for the worker
 
     def start(self, ticks: Mapping[Loop, Callable[[float], float | None]]) -> None:
-        """Start the loops in the given order. Raise `RuntimeError` if the operating system gives no more threads.
+        """Start the loops in the given order. Raise `RuntimeError` if the operating system allows no more threads.
 
         Each function in ``ticks`` does the work that is due at a monotonic time and returns the next due time.
         """

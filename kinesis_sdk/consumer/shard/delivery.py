@@ -130,7 +130,7 @@ class Delivery:
 
     Args:
         on_call_ended: Called from any thread when a call ends that was still running when `advance` returned.
-        failed: Failed calls of the shard; it outlives a restart of the shard.
+        failed: Failed calls of the shard, kept across its restarts.
         size: Batch size of the delivery before a restart of the shard; None before the first restart.
 
     Attributes:

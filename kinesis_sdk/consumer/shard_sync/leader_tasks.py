@@ -54,7 +54,7 @@ from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, Tracke
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _MAX_CONTRADICTIONS = 6
-"""Consecutive listings, over some seconds, that must contradict the leases before a stream counts as recreated. A single
+"""Consecutive listings, over a few seconds, that must contradict the leases before a stream counts as recreated. A single
 listing may be older than a reshard that GetRecords and other workers have already seen."""
 
 _GARBAGE_INTERVAL = 1800.0

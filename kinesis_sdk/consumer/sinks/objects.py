@@ -298,7 +298,7 @@ class _Row:
     """The row of a shard as an object.
 
     Attributes:
-        staged: Object to rename to `name`; both are None if there is none.
+        staged: Object to rename to `name`; both are None if no object has to be renamed.
         write: Identifies the write of this row, so that its author recognizes it.
     """
 

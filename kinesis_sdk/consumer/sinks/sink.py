@@ -215,7 +215,7 @@ class DeletesRows(Protocol):
         """Delete a row if it is `SinkRow.ended`.
 
         Returns:
-            Whether there was such a row.
+            Whether the row existed and was ended.
         """
         ...
 

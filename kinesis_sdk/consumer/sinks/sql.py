@@ -108,8 +108,8 @@ class SqlSink:
     a transaction reads data that no other transaction can change. Other databases read at the isolation level of the engine.
 
     In PostgreSQL, a process that is stopped inside a transaction (SIGSTOP, a paused machine, a cut network) does not keep its rows
-    locked. The worker that takes its shard ends its session, which the same database user may do, and the server ends
-    the session after ``idle_timeout``. In SQLite, such a process blocks all writers until it ends.
+    locked. The worker that takes the shard ends the process's session, which the same database user may do, and the server ends this
+    session after ``idle_timeout`` in any case. In SQLite, such a process blocks all writers until it ends.
 
     Args:
         database: A SQLAlchemy URL, or an engine.

@@ -50,7 +50,7 @@ class Dialect(Protocol):
         """
 
     def prepare(self, engine: Engine) -> None:
-        """Prepare an engine that this package created, for each connection."""
+        """Make an engine that this package created set up each of its connections."""
 
     def is_transient(self, error: BaseException) -> bool:
         """Return whether an exception of the driver, or SQLAlchemy's wrapper of it, is a transient failure."""

@@ -1,6 +1,6 @@
 """SQLAlchemy engines, created from URLs or passed in by users.
 
-SQLite and PostgreSQL are supported. Other databases are rejected, because this package was not tested on them.
+SQLite and PostgreSQL are supported. Other databases are rejected, because this package has not been tested with them.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _OWN_IDLE_SECONDS = 5.0
 """Seconds for which a transaction of this package alone may be idle."""
 
 _OWN_LOCK_SECONDS = 10.0
-"""Seconds for which a statement waits for such a transaction of another process, which the server ends earlier."""
+"""Seconds for which a statement waits for another process's transaction of this kind, which the server ends earlier."""
 
 _PATIENCE = 1
 """Seconds for which the server must have waited for a process before its session is ended."""

@@ -26,7 +26,7 @@ class DynamoDbStream:
             (``arn:aws:dynamodb:…:table/orders/stream/2026-01-01T00:00:00.000``).
 
     Raises:
-        ConfigError: If it is neither a table name nor such an ARN.
+        ConfigError: If it is neither a table name nor the ARN of a table's stream.
     """
 
     table: str

@@ -158,7 +158,7 @@ class Completion:
             try:
                 self._abandon(failure)
             except BaseException as error:  # noqa: BLE001 - raised below
-                # An interrupt, in `close`: fail the other records first, or a later `close` would wait for them for ever.
+                # An interrupt, in `close`: fail the other records first, or a later `close` would wait for them forever.
                 interrupt = error
                 self._abandon(failure)
             failed = self.take(shared.pipelines.values())

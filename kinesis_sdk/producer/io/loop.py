@@ -95,7 +95,7 @@ class IoLoop:
         self.start()
         shared = self._shared
         if pipeline.pending.settled or shared.sleeping_until == -NEVER:
-            # While the loop is awake, it polls the pipeline anyhow. To compute the next event, each `put` would have to visit all busy
+            # While the loop is awake, it polls the pipeline anyway. To compute the next event, each `put` would have to visit all busy
             # lanes.
             shared.agenda.touch(pipeline)
             moment = -NEVER
@@ -109,7 +109,7 @@ class IoLoop:
         self._wake_before(moment)
 
     def _wake_before(self, moment: float) -> None:
-        """Wake the loop if it would sleep longer than until then."""
+        """Wake the loop if it would sleep beyond this moment."""
         shared = self._shared
         if moment < shared.sleeping_until:
             shared.wake.notify()

@@ -41,7 +41,7 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
         for entry in batch.entries:
             aggregate = entry.aggregate
             key = aggregate.partition_key
-            # Only a stream that places records itself takes records without a key, so they have no hash key either.
+            # Only a stream that places records itself accepts records without a key, so they have no hash key either.
             hash_key = aggregate.explicit_hash_key if key else None
             entries.append(_new_tuple(transport.PutEntry, (entry.form.encode(), key or None, hash_key)))
         response = transport.put_records(client, stream, entries)

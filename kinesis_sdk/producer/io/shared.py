@@ -40,7 +40,7 @@ class SharedState:
         changed: Condition that is notified of room in the buffer, ended flushes and the end of the producer.
         accepting: Whether `put` is open: False after `close`, a crash or a fork.
         closing: Whether `close` has begun.
-        rejection: Error (class, text, cause) after which the producer accepts and sends nothing; None before such an error.
+        rejection: Error (class, text, cause) after which the producer accepts and sends nothing; None until one occurs.
         stopped: Whether the pool of sender threads accepts no further tasks.
         sleeping_until: Time at which the I/O loop wakes up by itself (monotonic seconds); minus infinity while it is awake.
         flush_requested: Latest flush epoch that the I/O loop should send.

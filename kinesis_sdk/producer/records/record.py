@@ -45,7 +45,7 @@ def interrupted_here() -> bool:
 
 RECORD_OVERHEAD: Final = 800
 """Bytes of bookkeeping charged for a buffered record, in addition to its data and keys. Measured: 200 for an aggregated record, 800 for a
-record that is not aggregated, and twice as many after some tens of failures (`tests/producer/test_memory.py`). The value is the larger of
+record that is not aggregated, and twice as many after a few dozen failures (`tests/producer/test_memory.py`). The value is the larger of
 the first two numbers, because it is not known yet whether the record will be aggregated."""
 
 
@@ -330,7 +330,7 @@ class BufferedRecord:
         waits = self._waits
         if waits is None:
             made = Waits()
-            # Several threads may do this at once. No call in here: signals are handled at calls.
+            # Several threads may do this at once. No calls inside the lock: signals are handled at calls.
             with _STATE_LOCK:
                 waits = self._waits
                 if waits is None:
@@ -349,7 +349,7 @@ class BufferedRecord:
             before = self._listeners
             if before is not None:
                 added = _Chain(before, listener)
-            # No call in here: signals are handled at calls.
+            # No calls inside the lock: signals are handled at calls.
             with _STATE_LOCK:
                 delivery = self._delivery
                 if delivery.outcome is not None:

@@ -184,7 +184,7 @@ class Aggregator:
         expires: float,
         epoch: int,
     ) -> Entry | None:
-        """`add` for a new record without an explicit hash key and details whose shard has a bin, but no open aggregate."""
+        """`add` for a new record without an explicit hash key or details, whose shard has a bin, but no open aggregate."""
         entry = self._open(place, epoch)
         if self.tagged:
             entry.take(record, data, hash_key, deadline, expires)

@@ -236,8 +236,8 @@ class Lane:
 class HoldOff:
     """Holds back entries that an earlier attempt may have stored, until their hold-off has passed (``idempotent``).
 
-    Without ordered mode, such records wait in `Retries`, because at the front of a lane they would delay other records. This policy holds
-    back records that are in a lane anyway.
+    Without ordered mode, these records wait in `Retries`, because at the front of a lane they would delay other records. This policy
+    holds back records that are in a lane anyway.
     """
 
     __slots__ = ()

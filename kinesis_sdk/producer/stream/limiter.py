@@ -225,7 +225,7 @@ class ShardRate:
             self._buckets.speed_up_to(self._record_rate * self.share, self._byte_rate * self.share, now)
 
     def _share_after(self, elapsed: float) -> float:
-        """Return the share of the configured rate some seconds after the last cut."""
+        """Return the share of the configured rate when ``elapsed`` seconds have passed since the last cut."""
         beyond = elapsed - self._plateau_seconds
         if beyond <= 0:
             left = -beyond / self._plateau_seconds

@@ -6,9 +6,9 @@ range of the shard that accepted it; otherwise the whole aggregate is sent again
 shard. A single user record with a table of runs or with headers is in an aggregate: readers drop it from a shard to which its hash key
 does not belong.
 
-`stored_nothing` decides about failures: of a call as a whole, or of an entry that was rejected. No other code decides this. If it returns
-True for an attempt that did store the record, the record is sent again without the mark by which readers recognize the repetition. The
-opposite error only delays a retry. So every doubtful case counts as unknown.
+`stored_nothing` decides about calls that failed as a whole, and about entries that were rejected. No other code decides this. If it
+returns True for an attempt that did store the record, the record is sent again without the mark by which readers recognize the
+repetition. The opposite error only delays a retry. So every doubtful case counts as unknown.
 """
 
 from __future__ import annotations

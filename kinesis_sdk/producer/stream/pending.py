@@ -71,7 +71,7 @@ class StreamFailures:
 
     @property
     def why_missing(self) -> KinesisSdkError | None:
-        """Error that reported the missing stream: of the last load, otherwise of the last PutRecords call."""
+        """Error with which the last load, or else the last PutRecords call, reported the missing stream."""
         return self.load if isinstance(self.load, ResourceNotFoundError) else self.latest
 
 
@@ -211,7 +211,7 @@ class PendingRecords:
         self._leaving = None
 
     def finish_interrupted(self, without: BufferedRecord | None = None) -> None:
-        """Finish the failure of a record, if an interrupt stopped such a failure halfway.
+        """If an interrupt stopped the failure of a record halfway, finish this failure.
 
         ``without`` is a record that was not accepted; its failure is dropped.
         """

@@ -32,7 +32,7 @@ LAST_CHANCE = 1.0
 class AttemptLog:
     """Notes failed attempts in the histories of user records. Records with equal attempts share one object. Not thread-safe.
 
-    A record that keeps failing has some tens of attempts. If records did not share these objects, the attempts would use more memory than
+    A record that keeps failing has a few dozen attempts. If records did not share these objects, the attempts would use more memory than
     the record.
     """
 

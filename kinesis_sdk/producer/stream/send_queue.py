@@ -149,7 +149,7 @@ class SendQueue:
     def begin(
         self, place: Bin, record: BufferedRecord, data: bytes, hash_key: bytes, epoch: int, now: float
     ) -> bool:
-        """`add` for a record without an explicit hash key and details; ``place`` is from `OpenAggregates` and has no open aggregate."""
+        """`add` for a record without an explicit hash key or details; its ``place``, from `OpenAggregates`, has no open aggregate."""
         arrived = record.arrived
         entry = self.aggregator.begin(
             place, record, data, hash_key, arrived + self.buffered_time, arrived + self.record_ttl, epoch

@@ -106,8 +106,8 @@ class Topology:
     def keyless(self, now: float) -> Admission:
         """Return whether a record without a partition key may be sent, waits, or is rejected.
 
-        Only streams that place records themselves accept such a record. Until the first summary has been read, the record waits, unless
-        the stream needs keys according to the configuration. If the load of the summary fails, the configuration decides.
+        Only streams that place records themselves accept a record without a key. Until the first summary has been read, the record waits,
+        unless the stream needs keys according to the configuration. If the load of the summary fails, the configuration decides.
         """
         if not self.described:
             if self.service_places and self._failures:

@@ -38,7 +38,7 @@ class Loop:
         self._watched: dict[Connection, int] = {}
 
     def post(self, connection: Connection, work: Callable[[float], None]) -> None:
-        """Make the thread soon call ``work``, which concerns a connection, with the monotonic time.
+        """Have the thread call ``work``, which concerns a connection, with the monotonic time soon.
 
         Raises:
             RuntimeError: If the system has no more threads.

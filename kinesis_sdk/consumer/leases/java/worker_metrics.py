@@ -148,7 +148,7 @@ class JavaMembership:
             with translate_errors("GetItem", self._client):
                 item = self._client.get_item(TableName=self._metrics_table, Key=key).get("Item")
         except ResourceNotFoundError:
-            return False  # no KCL 3 worker has made its tables yet, as in `tick`
+            return False  # no KCL 3 worker has created its tables yet, as in `tick`
         return item is not None and "lut" in item
 
     def withdraw(self) -> None:

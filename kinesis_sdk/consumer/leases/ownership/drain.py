@@ -85,7 +85,7 @@ class Drain:
             return self.due
         # Scans are eventually consistent, so read the rows that carried the mark again before deciding. Otherwise: the scan
         # shows the mark on a finished row; the operator removes it; a move by the scan alone would put it on another row, and
-        # the drain would never end. The consistent read reduces this race to some milliseconds; an operator who scans again
+        # the drain would never end. The consistent read reduces this race to a few milliseconds; an operator who scans again
         # after removing the mark finds it.
         rows = [self._read(key) for key in sorted(self._marked)]
         present = [row for row in rows if row is not None]

@@ -111,7 +111,7 @@ class HeldLease:
         self._requester_is_python = False
         # Set while the response of a write is missing: the row may be one counter ahead of `_lease`.
         self._uncertain = False
-        # When the first write without a response was sent. A repetition that finds the row changed counts from here.
+        # When the first write without a response was sent. A repeated write that finds the row changed counts from this time.
         self._uncertain_since = acquired_at
         self._lock = threading.RLock()
         self._gone_lock = threading.Lock()

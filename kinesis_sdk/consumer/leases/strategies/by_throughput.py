@@ -8,7 +8,7 @@ checkpoints are not free.
 **Termination.** A plan depends on the rates in the table, and each of its moves lowers one objective (see `_Load`) by more
 than a margin. While the stored rates are stable, the objective cannot increase, so moves end. **At rest**, the fullest and
 the emptiest worker of a group differ by at most the lightest lease of the fullest worker plus a tenth of the workers' mean
-load. **Moves** are close to the minimum that leads to such a rest (1.02 times the minimum in small fleets, where all tables can be tried);
+load. **Moves** are close to the minimum that leads to this state (1.02 times the minimum in small fleets, where all tables can be tried);
 finding the exact minimum is a packing problem and not worth its cost.
 """
 

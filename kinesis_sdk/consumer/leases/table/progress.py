@@ -88,7 +88,7 @@ class Progress(NamedTuple):
         handler_millis: Milliseconds for which the handler's current call had been running; None if no call was running.
         owner: Id of the worker that wrote the attribute.
         failing: The handler's failures; None if its last call succeeded or there was none.
-        delay_millis: Milliseconds after its arrival before which no record is delivered (`delivery_delay`).
+        delay_millis: Milliseconds for which each record is held back after its arrival (`delivery_delay`).
     """
 
     lag_millis: int | None

@@ -105,7 +105,7 @@ class SqlLeaseStore:
         engine: The engine.
 
     Raises:
-        ConfigError: If ``database`` is neither a URL nor an engine, not SQLite or PostgreSQL, or SQLite in memory.
+        ConfigError: If ``database`` is neither a URL nor an engine, is neither SQLite nor PostgreSQL, or is SQLite in memory.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
 
