@@ -36,8 +36,7 @@ class Backoff:
     def pause(self, failures: int, rng: Random) -> float:
         """Return the seconds to wait before the next attempt. Draws one number from ``rng``.
 
-        The upper half of a pause is random. So clients that failed together do not retry together, and no retry comes
-        at once.
+        The upper half of a pause is random. So clients that failed together do not retry together, and no retry is immediate.
 
         Args:
             failures: Consecutive failures so far, at least 1.

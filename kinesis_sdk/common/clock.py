@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Monotonic and wall clock; every part of the SDK gets a clock.
+    """Monotonic and wall clock; every part of the SDK is passed a clock.
 
     Deadlines, ages and expiries use only `monotonic`. `time` is for timestamps that other systems read; the wall clocks of
     two machines are never compared.

@@ -336,7 +336,7 @@ def _position(key: str, value: str, notes: Notes) -> str:
 
 
 def _moment(key: str, value: str, _notes: Notes) -> datetime:
-    # The KCL takes seconds. Milliseconds are a frequent mistake, and would be in the year 50,000.
+    # The KCL expects seconds. Milliseconds are a frequent mistake, and would be in the year 50,000.
     seconds = _number(key, value, _LONG)
     if seconds > 32_503_680_000:
         raise ConfigError(key, value, "seconds since 1970, before the year 3000")

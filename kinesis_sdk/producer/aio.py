@@ -4,7 +4,7 @@
         result = await producer.put("orders", "customer-7", b"...")   # accepted: there was room
         stored = await result                                          # stored: where
 
-Waiting takes no thread. If the buffer is full, `put` registers a callback, which the engine calls when there may be room.
+Waiting needs no thread. If the buffer is full, `put` registers a callback, which the engine calls when there may be room.
 Results arrive at the loop in groups, one group per PutRecords response, with one ``call_soon_threadsafe`` per group. The loop's thread
 runs the same code as `Producer.put`, which takes a few microseconds.
 """

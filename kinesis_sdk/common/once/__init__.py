@@ -1,7 +1,7 @@
 """Repetitions by a producer: it writes tables by which readers recognize them.
 
-Readers use the names exported here. A `RunReader` for each shard takes all records and decides. A `LookUp` lists the calls that a decision
-may need. `carry_out` makes them on a thread that may block; a worker makes them step by step.
+Readers use the names exported here. A `RunReader` for each shard reads all records and decides which ones are repetitions. A `LookUp`
+lists the calls that a decision may need. `carry_out` makes them on a thread that may block; a worker makes them step by step.
 
 The writer's side is the producer's. `stamps.Stamps` gives the records of a stream their identities, in the table of each aggregate
 (`runs.Runs`), and keeps the identities while an attempt may have been stored. `names.Names` derives identities from names. The producer

@@ -1,11 +1,11 @@
 """The writer's side: the identities that an idempotent producer stamps on its records, by which readers recognize repetitions.
 
-A producer has one `Stamps` for each stream, and asks it at these moments:
+A producer has one `Stamps` for each stream, and calls it at these moments:
 
 | when | call |
 |---|---|
 | a Kinesis record is begun | `tags`: does it have a table of runs? |
-| a record comes | `waits_for_map`, and `refusal` if it cannot wait: nothing is stamped before the shard map is known |
+| a record is put | `waits_for_map`, and `refusal` if it cannot wait: nothing is stamped before the shard map is known |
 | a request is cut | `stamp` |
 | the outcome of an attempt is unknown | `keep` (`outcomes.stored_nothing` decides whether it is) |
 | a record fails | `maybe_stored` |

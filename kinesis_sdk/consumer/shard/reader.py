@@ -257,8 +257,8 @@ class ShardReader:
     def open(self, now: float) -> None:
         """Start at the starting position, or resume after the records that were taken.
 
-        After an `AwsError`, another call is safe. `LeaseLostError` comes from pinning a LATEST start,
-        `InvalidPositionError` from `resolve_start`.
+        After an `AwsError`, another call is safe. Pinning a LATEST start may raise `LeaseLostError`, and `resolve_start` may raise
+        `InvalidPositionError`.
         """
         lease = self._held.lease
         if self._taken_through is not None:
@@ -338,8 +338,8 @@ class ShardReader:
     def take(self, now: float) -> UserBatch | None:
         """Return the next records; None if no records are due, or while they wait for a look-up.
 
-        An `AwsError` or `ProtocolError` of a read, or of a look-up's read, leaves the position unchanged. `LeaseLostError` comes
-        from pinning a start.
+        An `AwsError` or `ProtocolError` of a read, or of a look-up's read, leaves the position unchanged. Pinning a start may raise
+        `LeaseLostError`.
         """
         fetcher = self._fetcher
         if fetcher is None:

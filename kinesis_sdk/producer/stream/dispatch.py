@@ -36,7 +36,7 @@ _NOTHING: list[tuple[float, int, Entry]] = []
 
 
 class Returned(Enum):
-    """Reason why a Kinesis record came back. All reasons are final, except for the last two."""
+    """Reason why a Kinesis record returned. All reasons are final, except for the last two."""
 
     STORED = "stored"
     FAILED = "failed"
@@ -67,9 +67,9 @@ class DispatchPolicy(Protocol):
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
         """Note that the entry returned.
 
-        Each `on_sent` gets exactly one call with a final reason, after any number of calls with other reasons. An entry that returns as
-        HALVED is still in flight: it is sent again in a smaller request, without another `on_sent`. ``landed_in`` is the
-        shard that accepted the entry, if this is the response to its request.
+        Each `on_sent` is followed by exactly one call with a final reason, after any number of calls with other reasons. An entry that
+        returns as HALVED is still in flight: it is sent again in a smaller request, without another `on_sent`. ``landed_in`` is the shard
+        that accepted the entry, if this is the response to its request.
         """
         ...
 

@@ -15,7 +15,8 @@ limiter searches for the capacity.
 * The rate then climbs back to a plateau between the cut rate and the throttled rate, quickly at first, and stays near it
   for the rest of the plateau time. After that it rises faster and faster until the next throttling, so a rate that is too low because a
   competing producer has ended recovers in half a minute. The rise is the same for all producers of a shard.
-* The plateau lasts longer if the shard takes few entries per second, because each attempt at a higher rate costs about one throttled entry.
+* The plateau lasts longer if the shard accepts few entries per second, because each attempt at a higher rate costs about one throttled
+  entry.
 * A producer that was throttled does not probe far beyond the published limit until a quiet time has passed. Then the
   configured rate of 150 % returns. A shard that is never throttled always has the configured rate.
 """

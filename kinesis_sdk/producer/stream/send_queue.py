@@ -216,7 +216,7 @@ class SendQueue:
             self.stamps.stamp(batch.entries, now)
             self._in_flight.add(batch)
             if self._in_flight_limit is not None:
-                # Only entries that passed a lane: `returned` does not tell the policies about other entries.
+                # Only entries that passed a lane, because `returned` notifies the policies only of these.
                 self._in_flight_limit.on_request(entry for entry in batch.entries if entry.dispatched)
             batches.append(batch)
         return batches

@@ -174,7 +174,7 @@ class Connection:
         try:
             for part in self._protocol.receive(data):
                 if isinstance(part, GoAway):
-                    # h2 takes no frames after a GOAWAY, so streams that the service would still serve end too. Their
+                    # h2 accepts no frames after a GOAWAY, so streams that the service would still serve end too. Their
                     # shards are subscribed again where the streams stopped.
                     raise BrokenConnection(f"the service ends the connection (GOAWAY, code {part.code})")
                 stream = self._by_number.get(part.stream)

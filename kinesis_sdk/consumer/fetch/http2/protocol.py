@@ -99,7 +99,7 @@ class Http2Protocol:
         """Send a POST request over a new stream; return its number.
 
         Raises:
-            BrokenConnection: If the connection takes no further stream.
+            BrokenConnection: If the connection accepts no further stream.
         """
         try:
             stream = self._h2.get_next_available_stream_id()

@@ -21,7 +21,7 @@ class PushedResponse:
     """Body of a response for botocore's ``EventStream``: each piece of `stream` is one whole message.
 
     The thread that makes the call waits for the head and the first message. From then on a loop reads, and only while `is_ready`.
-    An event stream takes one piece for each event, so it does not wait either.
+    An event stream reads one piece for each event, so it does not wait either.
 
     Args:
         url: URL of the request, for errors.

@@ -186,7 +186,7 @@ class LeaseRenewer:
             self._runtime.wake("renewals")
 
     def _force_handoff(self, held: HeldLease) -> None:
-        """Release a lease to its requester although its handler still runs; the handler is told later."""
+        """Release a lease to its requester although its handler still runs; the handler is notified later."""
         try:
             held.release()
             _LOGGER.warning(
