@@ -259,7 +259,7 @@ class CodecUnavailableError(KinesisSdkError):
         sequence_number: str | None = None,
         records: int | None = None,
     ) -> CodecUnavailableError:
-        """Return this error with more facts about the aggregate; None keeps a value. See the class for the arguments."""
+        """Return this error with more facts about the aggregate; None leaves a fact unchanged. See the class for the arguments."""
         found = CodecUnavailableError(
             self.codec,
             self.problem,

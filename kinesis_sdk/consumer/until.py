@@ -79,7 +79,7 @@ def until_moment(until: UntilOption, kinesis: KinesisClient, stream: StreamId | 
 
 @dataclass(frozen=True)
 class Until:
-    """The moment at which a worker ends, in epoch milliseconds by the clock of Kinesis. Records from before it are processed."""
+    """The moment up to which a worker processes records before it ends, in epoch milliseconds by the clock of Kinesis."""
 
     millis: int
 

@@ -69,7 +69,7 @@ class RetryTiers:
             gets records that are too large for the tiers.
         attempts: Deliveries of a batch before it is halved, and of a single record before it is set aside, in each tier; 1 to 1000.
         retry_only: Exception classes that no record causes: the batch is retried in place, as `BisectBatch` does.
-        initial_delay: Seconds before the first retry in place, 0.001 to 3600; they double with each failure, with jitter.
+        initial_delay: Seconds before the first retry in place, 0.001 to 3600; the delay doubles with each failure, with jitter.
         max_delay: Maximum seconds before a retry in place, ``initial_delay`` to 3600.
 
     Attributes:

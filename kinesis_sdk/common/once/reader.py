@@ -106,7 +106,7 @@ class Decision:
         misplaced: User records that are dropped because their aggregate is misplaced.
         unknown: User records that are delivered although an earlier copy may exist that could not be searched for.
         named: Records counted in ``repeated`` that are not retries by their producer: an earlier record has the same name. Another
-            process put the same fact, or a program that is allowed to put records took the name.
+            process put a record of the same fact, or a program that is allowed to put records took the name.
         first_named: Position of the first record counted in ``named``, as ``sequenceNumber/subSequenceNumber``; None if there is no such
             record.
     """
