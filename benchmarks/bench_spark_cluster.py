@@ -11,7 +11,7 @@ Starts the master and two workers of the pip package, and a fake Kinesis whose s
   from its source (see `jvm_connector`), and is left out where that is not possible. It has a task for each shard, and each task waits for more than a second
   at the tip. So give the executors more ``--cores`` than the machine has, for instance 8.
 * **kills** reads again while executors, Python workers, a cluster worker, the source's process and the driver are killed, with speculation
-  on; a second query accounts for every user record. With ``connector``, only executors are killed, of both.
+  on; a second query accounts for every user record. If the connector takes part, only executors are killed, of both.
 * **writes** copies a smaller stream, each row with a name, while parts of the cluster are killed at each step of a write, with speculation on, without and with
   ``reconcile``; then it says what readers find (see `spark_cluster.writing`).
 
@@ -94,7 +94,7 @@ def run_job(
         again=3 * kills + 2,
         conf=conf,
     )
-    victims = VICTIMS[:1] if "connector" in options.only else VICTIMS
+    victims = VICTIMS[:1] if options.jar and "connector" in options.only else VICTIMS
     ready = began + options.kill_pause
     try:
         while not job.has_ended():
