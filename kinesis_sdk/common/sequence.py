@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import total_ordering
+from operator import lt
 
 TRIM_HORIZON = "TRIM_HORIZON"
 """Sentinel: the oldest record that the shard still has."""
@@ -52,6 +53,15 @@ def is_sequence_number(number: object) -> bool:
         and number.isdigit()  # false for empty text
         and len(number) <= _MAX_DIGITS
     )
+
+
+def rise(numbers: Sequence[str]) -> bool:
+    """Return whether each sequence number is greater than the one before it; the numbers are decimal text."""
+    # In C, because every record that Spark reads pays for it. Text of the same length compares like the numbers, at a third of the cost.
+    if len(set(map(len, numbers))) > 1:
+        values = list(map(int, numbers))
+        return all(map(lt, values, values[1:]))
+    return all(map(lt, numbers, numbers[1:]))
 
 
 @total_ordering

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import InvalidPositionError, KinesisSdkError, ProtocolError, TransientAwsError
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.sequence import rise
 from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.stream import StreamId
@@ -42,7 +44,7 @@ class Page(NamedTuple):
     """One response of GetRecords.
 
     Attributes:
-        records: Records in order, without the records before the requested position.
+        records: Records without the records before the requested position. Their sequence numbers rise, also from page to page.
         caught_up: Whether no record followed at that time.
         ended: Whether the shard ends after the records.
         behind: Milliseconds from the last record to the tip; None if Kinesis reports no lag.
@@ -154,7 +156,16 @@ class Cursor:
         pace: Limit of the reads; None without a limit.
     """
 
-    __slots__ = ("_await_instant", "_cursor", "_io", "_min_arrival", "_min_number", "_pace", "shard_id")
+    __slots__ = (
+        "_await_instant",
+        "_cursor",
+        "_io",
+        "_last",
+        "_min_arrival",
+        "_min_number",
+        "_pace",
+        "shard_id",
+    )
 
     def __init__(
         self,
@@ -179,6 +190,7 @@ class Cursor:
             clock=io.clock,
             on_response=io.service_clock.observe,
         )
+        self._last: list[str] = []  # sequence number of the last record that was read, if there is one
         self._min_number = first_number(position)
         self._min_arrival = position.millis if isinstance(position, AtTimestamp) else -1
 
@@ -191,7 +203,7 @@ class Cursor:
 
         Raises:
             AwsError: If a call failed permanently, or kept failing for ``retry_timeout``.
-            ProtocolError: If the responses were malformed for as long.
+            ProtocolError: If the responses were malformed for as long; for example, if sequence numbers did not rise.
         """
         page = yield from self._io.retry(lambda: self._fetch(limit), f"shard {self.shard_id}", self._pace)
         records = page.records
@@ -204,6 +216,7 @@ class Cursor:
                 records = [] if first is None else records[first:]
                 self._min_arrival = self._min_arrival if first is None else -1
         self._cursor.advance(page)
+        self._last = [record.sequence_number for record in page.records[-1:]] or self._last
         header = page.header
         caught_up = header.ended or is_at_tip(page, limit)
         dropped = len(page.records) - len(records)
@@ -211,10 +224,18 @@ class Cursor:
 
     def _fetch(self, limit: int) -> GetRecordsPage:
         try:
-            return self._cursor.fetch(limit)
+            page = self._cursor.fetch(limit)
         except InvalidPositionError as error:
             if self._await_instant and self._io.is_recent(self._cursor.opens_at):
                 raise TransientAwsError(
                     error.message, operation=error.operation, code=error.code, endpoint=error.endpoint
                 ) from error
             raise
+        # Readers and the search find their places by bisection. In a page out of order, they would skip records, or miss an end that is there.
+        numbers = self._last + [record.sequence_number for record in page.records]
+        if not rise(numbers):
+            before, after = next(pair for pair in pairwise(numbers) if not rise(pair))
+            raise ProtocolError(
+                f"GetRecords: sequence number {after} follows {before} in shard {self.shard_id}; sequence numbers have to rise"
+            )
+        return page

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.sequence import (
+    AT_TIMESTAMP,
+    LATEST,
+    SHARD_END,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber,
+    rise,
+)
 
 NUMBERS = st.integers(0, 10**56)
 SUBS = st.integers(0, 2**40)
@@ -54,6 +61,21 @@ def test_numbers_compare_as_integers_then_by_sub_sequence(a: int, b: int, c: int
     one, two = ExtendedSequenceNumber(str(a), b), ExtendedSequenceNumber(str(c), d)
     assert (one < two) is ((a, b) < (c, d))
     assert (one == two) is ((a, b) == (c, d))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ([], True),
+        (["9", "10", "11"], True),
+        (["09", "10", "100"], True),
+        (["10", "11", "11"], False),
+        (["10", "100", "11"], False),
+        (["9", "10", "010"], False),
+    ],
+)
+def test_numbers_that_rise_are_compared_as_integers(numbers: list[str], expected: bool) -> None:
+    assert rise(numbers) is expected
 
 
 @given(POSITIONS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -123,6 +123,31 @@ class Around:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
+
+
+class Misordering(Around):
+    """Sends pages of records, by number from 1, as ``change`` makes them of the page that was sent before and this page."""
+
+    def __init__(
+        self, client: Any, change: Callable[[list[Any], list[Any]], list[Any]], pages: Container[int]
+    ) -> None:
+        super().__init__(client)
+        self._change, self._pages = change, pages
+        self._number = 0
+        self._sent: list[Any] = []
+
+    def get_records(self, **request: Any) -> dict[str, Any]:
+        response: dict[str, Any] = self.client.get_records(**request)
+        self._number += 1
+        if self._number in self._pages:
+            response = {**response, "Records": self._change(self._sent, response["Records"])}
+        self._sent = response["Records"]
+        return response
+
+
+def exchange(_before: list[Any], records: list[Any]) -> list[Any]:
+    """The last two records of a page in the wrong order."""
+    return [*records[:-2], *reversed(records[-2:])]
 
 
 class OffClock:

@@ -13,16 +13,16 @@ from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.steps import run
 from kinesis_sdk.spark.unread import Cut, End
 from kinesis_sdk.testing import Fault
-from tests.spark.support import FIRST, STREAM, Around, World
+from tests.spark.support import FIRST, STREAM, Around, Misordering, World, exchange
 
 
 class Looker:
     """One look after another at the first shard of a stream."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, client: Any = None) -> None:
         self.world = world
         self.io = ShardIo(
-            world.client,
+            client or world.client,
             StreamId.parse(STREAM),
             clock=world.clock,
             sleep=world.clock.advance,
@@ -157,6 +157,15 @@ def test_a_read_from_a_time_leaves_out_the_records_before_the_position() -> None
         looker.shard.begin(end.position)
     assert end.position == AfterSequence(world.numbers()[-1])
     assert world.calls()["GetRecords"] - reads == 2, "the new record is not searched for"
+
+
+def test_a_page_out_of_order_does_not_move_the_end() -> None:
+    world = World()
+    world.put(4)
+    world.clock.advance(1)
+    looker = Looker(world, Misordering(world.client, exchange, [1]))
+    looker.shard.begin(TrimHorizon())
+    assert looker.end_at_tip().position == AfterSequence(world.numbers()[-1])
 
 
 class HidingClient(Around):

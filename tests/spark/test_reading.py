@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.errors import PermanentAwsError
+from kinesis_sdk.common.errors import PermanentAwsError, ProtocolError
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.stream import StreamId
@@ -17,7 +18,7 @@ from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.testing import Fault, VirtualClock
 from tests import HANG
 
-from .support import FIRST, HALF, SECOND, STREAM, Around, World
+from .support import FIRST, HALF, SECOND, STREAM, Around, Misordering, World, exchange
 
 ORDERS = StreamId.parse(STREAM)
 POLICY = ReadPolicy(limit=10_000, interval=0.25, stall_timeout=60.0, fail_on_data_loss=True)
@@ -185,6 +186,29 @@ def test_an_iterator_that_expires_in_the_middle_goes_on_where_it_was() -> None:
         payloads(world, ShardRange(ORDERS, FIRST, AfterSequence(found[4]), AfterSequence(found[-1])), limit=3)
         == put[5:]
     )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(exchange, id="a record before an earlier one"),
+        pytest.param(lambda _, records: [*records, records[-1]], id="a record twice"),
+        pytest.param(lambda before, _: before, id="the page before again"),
+    ],
+)
+def test_a_page_out_of_order_is_read_again_and_gives_neither_rows_nor_a_loss(change: Any) -> None:
+    world = World()
+    put = world.put(9)
+    item = ShardRange(ORDERS, FIRST, TrimHorizon(), AfterSequence(world.numbers()[-2]))
+
+    def read_with(pages: Container[int]) -> list[bytes]:
+        io = io_of(world, client=Misordering(world.client, change, pages))
+        policy = replace(POLICY, limit=3)
+        return [record.data for records in read_range(io, item, policy) for record in records]
+
+    assert read_with([2]) == put[:8]
+    with pytest.raises(ProtocolError, match=rf"\d follows \d+ in shard {FIRST}"):
+        read_with(range(2, 99))
 
 
 def test_an_end_that_is_gone_is_a_loss_at_once_when_something_later_is_there() -> None:
