@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -14,6 +13,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.tasks import group
 from tests import fuzz
+from tests.common.once.steps import steps_of
 
 ORDERS, FLIGHTS = StreamId("orders"), StreamId("flights")
 
@@ -135,19 +135,14 @@ def test_shards_that_are_parents_of_each_other_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("shards_per_task", [None, 3])
-def test_a_thousand_ranges_cost_little_more_than_a_hundred_each(shards_per_task: int | None) -> None:
-    """A ratio, because machines differ: ten times the ranges must not cost a hundred times as much."""
-
-    def cost(count: int) -> float:
+def test_the_steps_for_each_range_hardly_grow_with_their_number(shards_per_task: int | None) -> None:
+    def steps(count: int) -> int:
         rng = Random(1)
         ranges = [shard(0)] + [
             shard(n, *([n - 1] if n % 5 else []), weight=rng.randrange(1, 50)) for n in range(1, count)
         ]
-        best = float("inf")
-        for _ in range(5):
-            began = time.process_time()
-            group(ranges, max_tasks=64, shards_per_task=shards_per_task)
-            best = min(best, time.process_time() - began)
-        return best
+        return steps_of(
+            lambda: group(ranges, max_tasks=64, shards_per_task=shards_per_task), below="kinesis_sdk/spark"
+        )
 
-    assert cost(1000) < 50 * cost(100)
+    assert 0 < steps(400) < 5 * steps(100)
