@@ -69,7 +69,8 @@ class DispatchPolicy(Protocol):
 
         Each `on_sent` is followed by exactly one call with a final reason, after any number of calls with other reasons. An entry that
         returns as HALVED is still in flight: it is sent again in a smaller request, without another `on_sent`. ``landed_in`` is the shard
-        that accepted the entry, if this is the response to its request.
+        that accepted the entry, if this is the response to its request. After an interrupt of `put`, an entry that was not
+        announced to this policy may return as WITHDRAWN; the policy ignores this entry.
         """
         ...
 
@@ -157,9 +158,11 @@ class Lane:
         for policy in policies:
             if policy.may_send(entry, now) > now:
                 return False
+        # Before the policies: SIGINT may interrupt `put` between two of them. `SendQueue.rebuild` then withdraws only marked entries,
+        # and a policy that has noted an entry which does not return would close the lane for good.
+        entry.dispatched = True
         for policy in policies:
             policy.on_sent(entry, now)
-        entry.dispatched = True
         return True
 
     def release(self, now: float) -> Iterator[Entry]:
@@ -174,9 +177,9 @@ class Lane:
             heapq.heappop(self._queue)
             if not self._queue:
                 self._busy.pop(self, None)
+            entry.dispatched = True  # before the policies, as in `passes`
             for policy in self._policies:
                 policy.on_sent(entry, now)
-            entry.dispatched = True
             yield entry
 
     def next_event(self, now: float) -> float | None:
@@ -281,7 +284,8 @@ class InFlightLimit:
         self._number = 0
         # For each entry that is out: the number of its request, or 0 before the request is cut.
         self._stages: dict[Entry, int] = {}
-        self._gathered: Counter[str] = Counter()
+        # For each shard: the entries that are out before their request is cut. Sets, because an interrupt may come between two changes.
+        self._gathered: dict[str, set[Entry]] = {}
         # For each shard: the requests that are out, with the number of its entries that have not come back.
         self._requests: dict[str, Counter[int]] = {}
 
@@ -291,13 +295,13 @@ class InFlightLimit:
         if shard_id is None:
             return now
         free = self._limit - len(self._requests.get(shard_id, ()))
-        return now if self._gathered[shard_id] < free * self._max_count else NEVER
+        return now if len(self._gathered.get(shard_id, ())) < free * self._max_count else NEVER
 
     def on_sent(self, entry: Entry, now: float) -> None:  # noqa: ARG002
         """Note that the entry left its lane for a request."""
         if entry.shard_id is not None:
             self._stages[entry] = 0
-            self._gathered[entry.shard_id] += 1
+            self._gathered.setdefault(entry.shard_id, set()).add(entry)
 
     def admits(self, entry: Entry) -> bool:
         """Return whether the entry may be part of a request that is sent now."""
@@ -311,7 +315,7 @@ class InFlightLimit:
             shard_id = entry.shard_id
             if shard_id is not None:
                 if self._stages.get(entry) == 0:
-                    self._leave_gathered(shard_id)
+                    self._leave_gathered(shard_id, entry)
                 self._stages[entry] = self._number
                 self._requests.setdefault(shard_id, Counter())[self._number] += 1
 
@@ -321,7 +325,7 @@ class InFlightLimit:
         if number is None or shard_id is None:
             return
         if number == 0:
-            self._leave_gathered(shard_id)
+            self._leave_gathered(shard_id, entry)
             return
         requests = self._requests[shard_id]
         requests[number] -= 1
@@ -339,12 +343,14 @@ class InFlightLimit:
     @property
     def outstanding(self) -> int:
         """Number of entries that count for a request."""
-        return len(self._stages) + sum(self._gathered.values()) + len(self._requests)
+        return len(self._stages) + sum(map(len, self._gathered.values())) + len(self._requests)
 
-    def _leave_gathered(self, shard_id: str) -> None:
-        self._gathered[shard_id] -= 1
-        if not self._gathered[shard_id]:
-            del self._gathered[shard_id]
+    def _leave_gathered(self, shard_id: str, entry: Entry) -> None:
+        gathered = self._gathered.get(shard_id)
+        if gathered is not None:
+            gathered.discard(entry)
+            if not gathered:
+                del self._gathered[shard_id]
 
 
 class CallPause:

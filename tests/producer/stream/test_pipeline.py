@@ -22,8 +22,10 @@ from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.producer.stream.collector import Batch
+from kinesis_sdk.producer.stream.dispatch import HoldOff
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.producer.stream.topology import StreamFacts
 from kinesis_sdk.testing import Fault
@@ -995,6 +997,41 @@ def test_lanes_do_not_wait_for_a_halved_request_that_was_grouped_again(event: st
         "one entry of each lane is on its way"
     )
     assert all(not record.done() for record in records)
+
+
+class Interrupts(HoldOff):
+    """A dispatch policy that allows everything from a moment on, and is interrupted when the first entry is sent."""
+
+    def __init__(self, begin: float) -> None:
+        self._begin, self._due = begin, True
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        return max(now, self._begin)
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        due, self._due = self._due, False
+        if due:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("begin", [pytest.param(11.0, id="passes"), pytest.param(11.1, id="released")])
+@pytest.mark.parametrize("settings", [{"ordering": "per_shard"}, {"max_inflight_requests_per_shard": 1}])
+def test_an_interrupt_while_policies_are_notified_leaves_the_lane_open(
+    settings: dict[str, Any], begin: float, is_first: bool
+) -> None:
+    pipeline = make_pipeline(None, record_ttl=60.0, **settings)
+    queue, interrupts = pipeline.queue, Interrupts(begin)
+    queue.policies = (interrupts, *queue.policies) if is_first else (*queue.policies, interrupts)
+    load(pipeline, WHOLE, 10.0)
+    put(pipeline, 1)
+    with pytest.raises(KeyboardInterrupt):
+        queue.flush(-1, 11.0)
+        queue.poll(11.2, 1)
+    queue.rebuild(11.3)
+    assert sum(policy.outstanding for policy in queue.policies) == 0
+    batch = send(pipeline, 11.4)
+    assert sum(len(entry.records) for entry in batch.entries) == 1
 
 
 def test_when_everything_is_refused_not_every_record_is_tried_alone() -> None:
