@@ -177,7 +177,7 @@ class Connection:
         return same
 
     def account(self) -> str:
-        """Return the number of the AWS account. One call of STS, which needs no permission.
+        """Return the AWS account ID. Makes one call to STS, which needs no permission.
 
         Raises:
             AwsError: If the call failed.

@@ -326,7 +326,7 @@ class Streams:
 
         Args:
             stream: Name or ARN.
-            timeout: Maximum seconds to wait, from 0.
+            timeout: Maximum seconds to wait, at least 0.
             progress: Called first after a second, then about every ten seconds.
 
         Raises:

@@ -430,7 +430,9 @@ delete_row: click.Command = change_command(
 
 drain: click.Command = change_command(
     "drain",
-    text=r"""Drain a worker: it hands off all its leases, takes none, and stays up until `undrain` or its end.
+    text=r"""Drain a worker: it hands off all its leases and takes no new ones, but keeps running.
+
+    This lasts until `undrain`, or until the worker stops.
 
     The command returns when no row has named the worker for two failover times.
 

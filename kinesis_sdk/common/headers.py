@@ -83,7 +83,7 @@ def encode_headers(headers: Mapping[str, str | bytes]) -> bytes:
 
 
 def _encoded(name: object, value: object) -> tuple[str, bytes]:
-    """Return key and value of the tag of a header."""
+    """Return the key and the value of a header's tag."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         shown = f"{name[:40]!r}" if isinstance(name, str) else f"of type {type(name).__name__}"
         raise ValueError(

@@ -148,7 +148,7 @@ class LineFile:
             if now >= deadline:
                 waited = "" if self._timed_out else f" for {self._lock_timeout:g} s"
                 self._timed_out = True
-                raise self._failure(f"{self.path}: another process holds the lock of the file{waited}")
+                raise self._failure(f"{self.path}: another process holds the lock on the file{waited}")
             self._sleep(min(pause, deadline - now))
             pause = min(2 * pause, _MAX_LOCK_POLL)
         self._timed_out = False

@@ -222,7 +222,8 @@ class HandlerTarget:
             raise ConfigError(
                 "handler",
                 origin.stream,
-                "a handler of a Kinesis stream: this is a change of a DynamoDB table",
+                "a letter from a Kinesis stream",
+                problem=f"{origin.stream}: the letter is a change of a DynamoDB table, and handlers can replay only records of Kinesis streams",
             )
         stream = StreamId(origin.stream)
         batch = RecordBatch(

@@ -51,7 +51,7 @@ class ProtobufCodec:
         return message_names(self.message_type.DESCRIPTOR.file).index(self.name)
 
     def _check(self, definition: str) -> None:
-        """Check that a text defines the message types of the class's file, because a payload names its type by the index among them."""
+        """Check that a schema has the message types of the class's file: a payload identifies its type by its index in this list."""
         expected = message_names(self.message_type.DESCRIPTOR.file)
         try:
             found = message_names_of_text(definition)

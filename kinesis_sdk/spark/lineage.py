@@ -89,7 +89,7 @@ def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition], old: Colle
 
 
 def _is_finished(graph: ShardGraph, tracked: Mapping[str, ShardPosition], parent: str) -> bool:
-    """Return whether a parent allows its child to enter. A tracked parent counts even if a listing omits it."""
+    """Return whether a parent allows its child to enter. A tracked parent must have ended, even if a listing omits it."""
     position = tracked.get(parent)
     return isinstance(position, Ended) if position is not None else parent not in graph.shards
 

@@ -209,10 +209,10 @@ class SinkOptions:
         if "dedup_secret" in values:
             secret = values.pop("dedup_secret").encode("utf-8", "surrogatepass")
             if namespace is None:
-                raise ConfigError("dedupSecret", "a secret", "not given without a dedupNamespace")
+                raise ConfigError("dedupSecret", "a secret", "no secret without dedupNamespace")
         if "reconcile" in values and namespace is None:
             raise ConfigError(
-                "reconcile", f"{values['reconcile']:g}s", "not given without dedupId and a dedupNamespace"
+                "reconcile", f"{values['reconcile']:g}s", "no duration without dedupId and dedupNamespace"
             )
         stream = _take_stream(values)
         connection = _take_connection(values, (stream,))

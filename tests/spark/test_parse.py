@@ -214,7 +214,7 @@ def test_malformed_values_are_counted() -> None:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        (struct(_shard_id="string"), "at least one field"),
+        (struct(_shard_id="string"), "at least one column"),
         (struct(a="integer", _shardId="string"), "_shard_id"),
         (struct(a="integer", _arrival="string"), "column _arrival"),
         (struct(a="variant"), "column a"),

@@ -480,7 +480,7 @@ def test_a_column_names_the_rows(aws: FakeAws) -> None:
         plan_columns(schema, chosen(), overwrite=False)
     with pytest.raises(ConfigError, match="dedupNamespace"):
         plan_columns(schema, chosen(idempotent="true"), overwrite=False)
-    with pytest.raises(ConfigError, match="partitionKey.*dedupId"):
+    with pytest.raises(ConfigError, match=r"partitionKey.*dedupId"):
         plan_columns(
             schema, chosen(idempotent="true", dedupNamespace="orders", partitionKey="random"), overwrite=False
         )

@@ -259,7 +259,7 @@ class FleetPoller:
         """Do the work that is due for both threads: at most one scan, and one description of the streams or one probe.
 
         Returns:
-            Monotonic seconds at which to call again.
+            Monotonic time of the next call, in seconds.
         """
         return min(self.step_table(), self.step_streams())
 
@@ -267,7 +267,7 @@ class FleetPoller:
         """Do the work that is due for the lease table: at most one scan.
 
         Returns:
-            Monotonic seconds at which to call again.
+            Monotonic time of the next call, in seconds.
         """
         now = self._clock.monotonic()
         if not self._active():
@@ -280,7 +280,7 @@ class FleetPoller:
         """Do the work that is due for the streams: at most one description of the streams, or one probe.
 
         Returns:
-            Monotonic seconds at which to call again.
+            Monotonic time of the next call, in seconds.
         """
         now = self._clock.monotonic()
         active = self._active()

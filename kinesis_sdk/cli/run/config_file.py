@@ -193,7 +193,7 @@ def initial_position_from(value: Any) -> Any:
 def config_from(
     values: dict[str, Any], *, loads: bool = False, place: PolicyPlace | None = None
 ) -> ConsumerConfig:
-    """Return the configuration in a file's content, without the table ``[application]``. For the rest, see `read_file`.
+    """Return the configuration of a file's content, from which the caller has removed the table ``[application]``. See `read_file`.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.

@@ -53,7 +53,7 @@ class Watch(Protocol):
         """Return the pending operation and the seconds since its start; None if none is pending."""
 
     def close(self) -> None:
-        """End permanently; this may wait for a running call."""
+        """Stop for good; this may wait for a call in progress."""
 
 
 MakeWatch = Callable[[Callable[[FleetView], None]], Watch]

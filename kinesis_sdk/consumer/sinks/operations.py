@@ -45,7 +45,7 @@ def set_position(
     """
     seen = sink.read(key)
     if seen is None:
-        raise SinkError(f"the sink has no position of {'/'.join(key)}")
+        raise SinkError(f"the sink has no position for {'/'.join(key)}")
     transaction = sink.begin(key, seen)
     changed = False
     row = replace(seen, position=position, fence=seen.fence + 1, ended=False)

@@ -178,7 +178,7 @@ class Sealing:
         return NEVER if entry in self._out or entry in self._waiting else now
 
     def on_sent(self, entry: Entry, now: float) -> None:
-        """Do nothing, because the form to send is already chosen."""
+        """Do nothing, because the form in which the entry is sent is already chosen."""
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
         """Do nothing, because the entry keeps the form in which it was sent."""

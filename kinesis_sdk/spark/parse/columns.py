@@ -171,7 +171,7 @@ class Columns:
                     f"column {name}", "NOT NULL", "a nullable column: a record may lack any field"
                 )
         if not fields:
-            raise ConfigError("schema", ", ".join(names), "at least one field of the value")
+            raise ConfigError("schema", ", ".join(names), "at least one column for a field of the value")
         return cls(tuple(names), fields, corrupt, corrupt_kind)
 
     @property

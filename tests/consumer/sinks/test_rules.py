@@ -387,7 +387,7 @@ def test_an_operator_who_fails_changes_nothing():
 
     with pytest.raises(RuntimeError):
         set_position(house.sink, KEY, before.position, fail)
-    with pytest.raises(SinkError, match="position of totals"):
+    with pytest.raises(SinkError, match="position for totals"):
         set_position(house.sink, KEY._replace(lease_key="none"), before.position, fail)
 
     def race(_handle):
