@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,11 +23,11 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.shards import Shard, ShardMap, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.engine import Engine
 from kinesis_sdk.producer.io.sender import load_facts, put_records, without_frames
 from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.records.future import PendingRecord
-from kinesis_sdk.producer.records.record import NOT_PLACED, cost_of
-from kinesis_sdk.producer.stream.dispatch import Returned
+from kinesis_sdk.producer.stream.dispatch import NEVER, Returned
 from kinesis_sdk.producer.stream.pending import Settled
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.producer.stream.sealing import SealTask
@@ -140,7 +142,11 @@ def read_stream(
 
 
 class Simulation:
-    """Drives one pipeline as the engine does, with a heap of events in place of threads and a network."""
+    """Drives one pipeline of an engine, with a heap of events in place of threads and a network.
+
+    Records take the engine's way in, which decides whether the I/O loop has to be woken. The pipeline is polled after every event all the same,
+    so that no schedule depends on this decision, which `_checked_sleep` judges.
+    """
 
     def __init__(
         self,
@@ -183,11 +189,15 @@ class Simulation:
             self.config.aggregation_max_size if codec is None else self.pipeline.topology.record_limit
         )
         self.sealing_rng = random.Random(f"sealing {seed}")
+        engine = self.engine = Engine(self.client, self.config, self.clock, self.rng)
+        self.usage, self.loop, self.shared = engine._usage, engine._loop, engine._shared
+        self.usage.max_bytes = 2**62  # room is not simulated
+        self.loop._thread = threading.current_thread()  # it runs, so that the engine starts none
+        self.shared.agenda.enter(self.pipeline)
         if balanced:
             self.pipeline.queue.policies += (Balance(),)
         self.latency = latency
         self.requests_of: Counter[str] = Counter()  # in flight, by predicted shard
-        self.in_flight = 0
         self.requests: list[list[dict[str, Any]]] = []
         self.sent_at: list[float] = []
         self.settlements: dict[int, int] = {}
@@ -195,13 +205,9 @@ class Simulation:
         self.payloads: list[bytes] = []  # records release their data with their result
         self.headers: list[Mapping[str, bytes]] = []
         self.headed: random.Random | None = None  # draws headers for most of the records
-        self.charged = 0  # bytes of records that the settlements have not given back, and of what is sealed
         self.most_charged = 0
-        self.epoch = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
-        # What the pipeline said of its next event, after which nothing has happened to it.
-        self._due = float("-inf")
         self.down = False
         self.recreated = False
         self.stalls = 0.0
@@ -227,33 +233,35 @@ class Simulation:
         headers: Mapping[str, bytes] | None = None,
     ) -> PendingRecord:
         """Put a record; one without a partition key has the key ``""``, as in `Producer`."""
-        now = self.clock.monotonic()
         hash_key = explicit_hash_key_to_bytes(explicit) if explicit is not None else hash_partition_key(key)
-        record: PendingRecord = PendingRecord()
-        record.partition_key = key
-        record.explicit_hash_key = explicit
-        record.arrived = now
-        record._details = None
-        record._listeners = None
-        if identity is not None:
-            record.identity = identity
         if headers is None:
             headers = NO_HEADERS if self.headed is None else drawn_headers(self.headed)
-        if headers:
-            record.header_fields = encode_headers(headers)
+        if identity is None and not headers:
+            record = self.engine.accept(self.pipeline, key, explicit, data, hash_key, 0)
+        else:
+            record = PendingRecord()
+            record.partition_key = key
+            record.explicit_hash_key = explicit
+            record._details = None
+            record._listeners = None
+            if identity is not None:
+                record.identity = identity
+            if headers:
+                record.header_fields = encode_headers(headers)
+            self.engine.accept_detailed(self.pipeline, record, data, hash_key, 0)
         self.headers.append(headers)
-        self.charged += cost_of(key, data, record.header_fields)
-        record._delivery = NOT_PLACED
         self.records.append(record)
         self.payloads.append(data)
-        self.pipeline.queue.add(record, data, hash_key, self.epoch, now)
-        self._due = float("-inf")
         return record
 
     def flush(self) -> None:
-        self.pipeline.queue.flush(self.epoch, self.clock.monotonic())
-        self.epoch += 1
-        self._due = float("-inf")
+        self.pipeline.queue.flush(self.usage.end_epoch(), self.clock.monotonic())
+        self._wake()
+
+    @property
+    def charged(self) -> int:
+        """Bytes of records that the settlements have not given back, and of what is sealed."""
+        return self.usage.bytes
 
     def warm(self) -> None:
         """Store a record, so that the map and the facts of the stream are known."""
@@ -292,7 +300,7 @@ class Simulation:
 
     def run(self, until: float | None = None, *, limit: int = 200_000) -> None:
         """Go on until nothing is left to do, or until a moment."""
-        self._due = float("-inf")  # the test may have done something
+        self._wake()  # the test may have done something
         for _ in range(limit):
             now = self.clock.monotonic()
             if self.turn(now):
@@ -307,26 +315,54 @@ class Simulation:
 
     def upcoming(self, now: float) -> float:
         """When something happens next."""
-        due = self.pipeline.queue.next_event(now, self.config.max_connections - self.in_flight)
+        due = self.shared.sleeping_until = self.loop._put_back(self.pipeline, now)
         assert due > now, "the pipeline asks to be polled now but has nothing to do: a busy loop"
-        self._due = due
         return min(due, self._events[0][0]) if self._events else due
 
     def turn(self, now: float) -> bool:
         """Do what is due; whether there was anything."""
-        progressed = self._due <= now and self._poll(now)
-        while self._events and self._events[0][0] <= now:
-            self._due = float("-inf")
-            heapq.heappop(self._events)[2]()
-            progressed = True
-        return progressed
+        progressed = False
+        if self.shared.sleeping_until <= now:
+            self._wake()
+            progressed = self._poll(now)
+        if not self._events or self._events[0][0] > now:
+            return progressed
+        with self._checked_sleep(now):
+            while self._events and self._events[0][0] <= now:
+                heapq.heappop(self._events)[2]()
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        self.shared.sleeping_until = -NEVER
+
+    @contextlib.contextmanager
+    def _checked_sleep(self, now: float) -> Iterator[None]:
+        """Check that the loop is woken from its sleep if what happens meanwhile brings work that is due before its end.
+
+        The next event is also compared with what it was just before. It may have come nearer since the loop fell asleep, without any news: while a
+        shard's rate recovers from a cut, each look finds its tokens there a little earlier, and the shortest wait for tokens is a microsecond.
+        """
+        if self.shared.sleeping_until <= now:
+            yield
+            return
+        queue, slots = self.pipeline.queue, self.config.max_connections - self.loop._in_flight
+        before = queue.next_event(now, slots)
+        yield
+        end = min(before, self.shared.sleeping_until)
+        if end > now and queue.next_event(now, slots) < end:
+            # Not by what may be left of Kinesis records that are gone: the loop would find nothing to do then.
+            aggregator, collector = queue.aggregator, queue._collector
+            aggregator._earliest = min([e.deadline for e in aggregator._open_bins.values()], default=NEVER)
+            collector._next_expiry = min([entry.expires for entry in collector._entries], default=NEVER)
+            assert queue.next_event(now, slots) >= end, "the loop sleeps too long"
 
     def _poll(self, now: float) -> bool:
         """Do what the pipeline has to do; whether there was anything."""
         progressed = False
-        for batch in self.pipeline.queue.poll(now, self.config.max_connections - self.in_flight):
+        for batch in self.pipeline.queue.poll(now, self.config.max_connections - self.loop._in_flight):
             progressed = True
-            self.in_flight += 1
+            self.loop._in_flight += 1
             batch.started = now
             self._send(batch)
         for tasks in self.pipeline.queue.take_unsealed():
@@ -344,7 +380,7 @@ class Simulation:
 
         def come_back() -> None:
             self.pipeline.queue.seals_ended(tasks, self.clock.monotonic())
-            self._settle()
+            self._come_back()
 
         if self.sealing_time:
             self.at(self.clock.monotonic() + self.sealing_time * self.sealing_rng.random(), come_back)
@@ -384,14 +420,14 @@ class Simulation:
                 outcome["error"] = EndpointUnreachableError(str(error), operation="PutRecords")
 
         def come_back() -> None:
-            self.in_flight -= 1
+            self.loop._in_flight -= 1
             self.requests_of.subtract(shards)
             now = self.clock.monotonic()
             if "error" in outcome:
                 self.pipeline.responses.on_failure(batch, outcome["error"], now)
             else:
                 self.pipeline.responses.on_response(batch, outcome["response"], now)
-            self._settle()
+            self._come_back()
             # Here and not in each turn, because it looks at every record, and a book that is wrong stays wrong.
             if len(self.pipeline.pending.entries) <= 100:
                 assert self.pipeline.pending_count == len(self.pipeline.pending.live)
@@ -426,18 +462,23 @@ class Simulation:
                     self.pipeline.responses.on_facts_failed(error, now)
             else:
                 self.pipeline.responses.on_facts_failed(outcome["error"], now)
-            self._settle()
+            self._come_back()
 
         there = self.clock.monotonic() + self._delay()
         self.at(there, arrive)
         self.at(there + self._delay(), come_back)
 
+    def _come_back(self) -> None:
+        """Go on after a call, or after the work of another thread."""
+        self._wake()
+        self._settle()
+
     def _settle(self) -> bool:
-        self.charged += self.pipeline.pending.take_newly_held()
+        self.usage.bytes += self.pipeline.pending.take_newly_held()
         self.most_charged = max(self.most_charged, self.charged)
         settled: list[Settled] = self.pipeline.pending.take_settled()
         for item in settled:
-            self.charged -= item.cost
+            self.usage.release(item)
             for record in item.records:
                 self.settlements[id(record)] = self.settlements.get(id(record), 0) + 1
             if item.stored is not None:
@@ -475,7 +516,7 @@ class Simulation:
             assert self.settlements.get(id(record), 0) == 1, "every record has exactly one final result"
             assert record.done()
         assert not self.pipeline.pending.entries
-        assert self.charged == 0, "each byte that was charged was given back"
+        assert self.usage.bytes == self.usage.count == 0, "what was charged was given back"
         assert not any(record.header_fields for record in self.records), "released with the result"
         pipeline = self.pipeline
         assert pipeline.queue.is_idle, "nothing is left behind: closed, collected or sent"

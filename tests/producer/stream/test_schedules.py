@@ -10,13 +10,9 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.records.record import BufferedRecord
-from kinesis_sdk.producer.stream.dispatch import NEVER
-from kinesis_sdk.producer.stream.send_queue import SendQueue
 from tests.fuzz import how_many, seeds
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.stream.schedules import SCHEDULES, check, drawn_limit, play
-from tests.producer.support import interpreted
 
 
 @settings(max_examples=SCHEDULES)
@@ -79,35 +75,6 @@ def test_ordered_mode_keeps_the_order_of_every_key_in_every_schedule(seed: int) 
     simulation.check()
     if not simulation.recreated:
         simulation.check_order()
-
-
-@interpreted
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=4, fuzz=400))
-def test_a_record_without_earlier_work_leaves_the_next_event_or_makes_it_its_deadline(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The I/O loop is not told to look at the stream then: it would sleep too long if this were wrong."""
-    take = SendQueue.add
-
-    def next_event(queue: SendQueue, now: float) -> float:
-        opened, collected = queue.aggregator._open_bins.values(), queue._collector._entries
-        # Exactly: they may be moments of Kinesis records that have left.
-        queue.aggregator._earliest = min([entry.deadline for entry in opened], default=NEVER)
-        queue._collector._next_expiry = min([entry.expires for entry in collected], default=NEVER)
-        return queue.next_event(now, 1)
-
-    def add(
-        queue: SendQueue, record: BufferedRecord, data: bytes, key: bytes, epoch: int, now: float
-    ) -> bool:
-        before = next_event(queue, now)
-        earlier = take(queue, record, data, key, epoch, now)
-        if not earlier and queue._topology.next_load is None:
-            assert next_event(queue, now) >= min(before, record.arrived + queue.buffered_time)
-        return earlier
-
-    monkeypatch.setattr(SendQueue, "add", add)
-    check(play(seed, ordered=seed % 4 == 3, limit=None if seed % 4 == 3 else drawn_limit(seed)))
 
 
 @pytest.mark.fuzz
