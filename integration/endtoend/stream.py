@@ -51,9 +51,7 @@ class StreamControl:
 
     def shards(self, *, only_open: bool = True) -> list[Shard]:
         """Return the stream's shards."""
-        every = call_with_retries(
-            lambda: list_shards(self._kinesis, self._stream), operation="ListShards", client=self._kinesis
-        )
+        every = self._retry(lambda: list_shards(self._kinesis, self._stream), "ListShards")
         return [shard for shard in every if shard.is_open or not only_open]
 
     def split(self) -> None:
