@@ -89,6 +89,9 @@ def test(arguments: Sequence[str]) -> int:
 def main() -> int:
     """Carry out a command; return the exit code."""
     command, *arguments = sys.argv[1:] or [""]
+    if command in ("-h", "--help") or (command == "wheel" and arguments and arguments[0].startswith("-")):
+        print(__doc__)
+        return 0 if {"-h", "--help"} & {command, *arguments} else 2
     if command == "test":
         return test(arguments)
     if command == "wheel" and len(arguments) <= 1:
