@@ -347,7 +347,7 @@ _COMMON: _Table = {
 }
 CREDENTIAL_OPTIONS = ("accessKeyId", "secretAccessKey", "sessionToken")
 STREAM_OPTIONS = ("streamName", "streamArn", "streamNames")
-"""Options of which a reader or writer needs exactly one."""
+"""Options that exclude each other; a reader or writer needs exactly one of them."""
 
 _SOURCE: _Table = {
     **_COMMON,

@@ -156,7 +156,7 @@ class QueryStreams:
         return None
 
     def owned(self, key: Key) -> HashKeyRange | None:
-        """Return the hash key range outside of which aggregates are discarded; None to discard none, or if the shard is not listed."""
+        """Return the hash key range of the shard, for discarding aggregates outside it; None to keep all, or if the shard is not listed."""
         if self._options.misplaced_aggregates != "discard":
             return None
         listing = self.listings[key.stream]

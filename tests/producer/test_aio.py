@@ -197,7 +197,7 @@ async def test_one_that_comes_late_does_not_overtake_those_who_wait(make: Make, 
     early = asyncio.create_task(put("early"))
     await settled()
     gate.open.set()
-    assert producer.producer.flush(LONG) == 0  # blocks the loop: nobody who waits has noticed the room
+    assert producer.producer.flush(LONG) == 0  # blocks the loop, so no waiting task has noticed the room
     await asyncio.gather(put("late"), early)
     assert order == ["early", "late"]
 

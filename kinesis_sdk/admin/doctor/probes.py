@@ -51,7 +51,7 @@ DEFAULT_SAMPLES = 8
 """Open shards that are sampled."""
 
 _NOBODY = "kinesis-sdk-doctor"
-"""Key of a row, id of a shard and namespace of metrics, none of which exist."""
+"""Used as the key of a row, the id of a shard and a namespace of metrics. Nothing with this name exists."""
 _CONTRADICTION = {
     "ConditionExpression": "attribute_exists(#key) AND attribute_not_exists(#key)",
     "ExpressionAttributeNames": {"#key": attributes.LEASE_KEY},
@@ -64,7 +64,7 @@ _NO_ANSWER = "ReadTimeoutError"
 
 
 def _is_hopeless(error: AwsError) -> bool:
-    """Return whether further calls to the service would fail equally slowly: no endpoint, no credentials, or no response."""
+    """Return whether further calls to the service would fail as slowly: no endpoint, no credentials, or no response."""
     return (
         isinstance(error, EndpointUnreachableError)
         or ErrorCode.of(error) is ErrorCode.AWS_SETTINGS
